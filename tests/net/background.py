@@ -1,4 +1,4 @@
-"""A server on an event loop in a thread of its own, for clients that block."""
+"""A server on an event loop in a separate thread, for clients that block."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from firearrow.net.server import Handler, Server
 
 T = TypeVar("T")
 START_SECONDS_MAX = 20
-LOOP_TURNS = 3  # a transport that is closed lets go of its socket in a later turn
+LOOP_TURNS = 3  # a closed transport releases its socket in a later turn
 
 
 @contextmanager
 def in_thread(main: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]:
-    """Run a context on another thread's event loop for a ``with`` block; gives what it gives."""
+    """Run a context on another thread's event loop for a ``with`` block; yield its value."""
     loop = asyncio.new_event_loop()
     thread = threading.Thread(target=loop.run_forever)
     thread.start()
@@ -40,7 +40,7 @@ def in_thread(main: Callable[[], AbstractAsyncContextManager[T]]) -> Iterator[T]
 
 
 async def _end_tasks() -> None:
-    """Cancel what still runs, and let every connection that is closing close."""
+    """Cancel the running tasks, and let every closing connection close."""
     tasks = asyncio.all_tasks() - {asyncio.current_task()}
     for task in tasks:
         task.cancel()
@@ -51,7 +51,7 @@ async def _end_tasks() -> None:
 
 @asynccontextmanager
 async def answering(handlers: Mapping[int, Handler], port: int = 0) -> AsyncIterator[str]:
-    """A server with these handlers; gives its address."""
+    """Start a server with these handlers; yield its address."""
     server = Server(handlers, SystemClock())
     port = await server.start("127.0.0.1", port)
     try:
@@ -62,7 +62,7 @@ async def answering(handlers: Mapping[int, Handler], port: int = 0) -> AsyncIter
 
 @asynccontextmanager
 async def encrypting(handlers: Mapping[int, Handler], context: ssl.SSLContext) -> AsyncIterator[str]:
-    """The same behind TLS, which ends at a listener of its own; gives that one's address."""
+    """Start a server behind TLS, which ends at a separate listener; yield the listener's address."""
     async with answering(handlers) as plain:
 
         async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:

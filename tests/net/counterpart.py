@@ -1,4 +1,4 @@
-"""A server that does what a test of a client needs."""
+"""A server for tests of a client."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ ECHO, SILENT, REFUSE, HANG_UP, TALK_ROT, LAST_FIRST, GO_AWAY, ASK_BACK, LEAVE = 
 
 
 class Counterpart:
-    """A server that does what a test needs."""
+    """A server that a test of a client controls."""
 
     def __init__(self) -> None:
         self.held: list[tuple[Peer, AnyCommand]] = []
@@ -52,14 +52,14 @@ class Counterpart:
         return None
 
     def leave(self, peer: Peer, request: AnyCommand) -> Answer:
-        """Say once that this server goes away."""
+        """Announce once that this server goes away."""
         self.leaves += 1
         if self.leaves == 1:
             return Response(ResponseCode.GO_AWAY, "bye")
         return self.echo(peer, request)
 
     def ask_back(self, peer: Peer, request: AnyCommand) -> Answer:
-        """Ask the client what its request says, and answer what it answers."""
+        """Send the client the request that its request contains, and return the client's answer."""
 
         def answered(answer: asyncio.Future[AnyCommand]) -> None:
             told = answer.result()

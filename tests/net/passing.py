@@ -1,4 +1,4 @@
-"""What proxies of tests are made of: connections of which one gets what the other one says."""
+"""Parts of proxies for tests: connections that pass data on to each other."""
 
 from __future__ import annotations
 
@@ -9,8 +9,9 @@ from typing import NamedTuple
 CHUNK_BYTES = 1 << 16
 
 Through = Callable[[bytes], Awaitable[bytes]]
-"""Gives what is passed on of a piece, when it is time: less ends the connection. The end of what a
-side says is an empty piece."""
+"""Returns the part of a piece to pass on, when it is time: a shorter part ends the connection. An empty piece is the
+end of a side's data.
+"""
 
 
 class End(NamedTuple):
@@ -28,8 +29,9 @@ class Passing:
         self._ends: set[asyncio.StreamWriter] = set()
 
     def join(self, here: End, there: Iterable[End], to: Through, back: Through) -> None:
-        """Pass on what comes from here to all of those there, and what the first of them answers.
-        When either way has come to its end, all are closed."""
+        """Pass data from here on to all ends there, and the answers of the first of them back. When either direction
+        has ended, all are closed.
+        """
         ends = [here, *there]
         writers = [it.writer for it in ends]
         self._ends.update(writers)
@@ -61,10 +63,10 @@ class Passing:
                 try:
                     data = await source.read(CHUNK_BYTES)
                 except OSError:
-                    data = b""  # it was reset
+                    data = b""  # the connection was reset
                 passed = await through(data)
                 for target in targets:
-                    if not target.is_closing():  # else whoever was there is gone, unheard
+                    if not target.is_closing():  # otherwise the other end is gone
                         target.write(passed)
                 if not data or len(passed) < len(data):
                     break
@@ -79,7 +81,7 @@ class Passing:
             writer.transport.abort()
 
     async def close(self) -> None:
-        """End all connections, whatever is under way."""
+        """End all connections, with their data in flight."""
         for task in self._tasks:
             task.cancel()
         if self._tasks:

@@ -27,7 +27,7 @@ class RawPending:
         self._pending = pending
 
     def done(self) -> bool:
-        """Whether the answer is here."""
+        """Tell whether the answer has arrived."""
         return self._pending.done()
 
     def answer(self) -> AnyCommand:

@@ -15,7 +15,7 @@ WAIT_SECONDS_MAX = 20
 
 
 def wait_seconds_max() -> float | None:
-    """How long to wait for a server: in virtual time, as long as it takes."""
+    """Return the limit of a wait for a server; none in virtual time."""
     virtual = isinstance(asyncio.get_running_loop(), VirtualLoop)
     return None if virtual else WAIT_SECONDS_MAX
 
@@ -29,16 +29,16 @@ class Talker:
 
     @property
     def address(self) -> str:
-        """Our end as ``ip:port``."""
+        """Address of this end as ``ip:port``."""
         host, port = self._writer.get_extra_info("sockname")[:2]
         return f"{host}:{port}"
 
     def write(self, data: bytes) -> None:
-        """Send bytes as they are, in one write."""
+        """Send bytes unchanged, in one write."""
         self._writer.write(data)
 
     def write_end(self) -> None:
-        """Say that nothing more comes."""
+        """Send the end of the data."""
         self._writer.write_eof()
 
     def ask(self, *commands: Command[dict[str, str]]) -> None:
@@ -46,7 +46,7 @@ class Talker:
         self.write(b"".join(map(encode_request, commands)))
 
     async def answer(self, seconds_max: float | None = None) -> Command[Any]:
-        """The next command that the server sends."""
+        """Return the server's next command."""
         async with asyncio.timeout(seconds_max or wait_seconds_max()):
             lengths = await self._reader.readexactly(LENGTHS.size)
             rest = await self._reader.readexactly(LENGTHS.unpack(lengths)[0] - 4)
@@ -54,7 +54,7 @@ class Talker:
         return command
 
     async def end(self) -> bytes:
-        """What is left until the server closes the connection."""
+        """Return the remaining data until the server closes the connection."""
         async with asyncio.timeout(wait_seconds_max()):
             try:
                 return await self._reader.read()
@@ -66,7 +66,7 @@ class Talker:
         self._writer.transport.abort()
 
     async def close(self) -> None:
-        """Close our end."""
+        """Close this end."""
         self._writer.close()
         try:
             await self._writer.wait_closed()
@@ -76,7 +76,7 @@ class Talker:
 
 @asynccontextmanager
 async def talking(port: int, host: str = "127.0.0.1") -> AsyncIterator[Talker]:
-    """A connection that is closed in the end."""
+    """Open a connection that is closed in the end."""
     talker = Talker(*await asyncio.open_connection(host, port))
     try:
         yield talker
@@ -86,7 +86,7 @@ async def talking(port: int, host: str = "127.0.0.1") -> AsyncIterator[Talker]:
 
 @asynccontextmanager
 async def encrypted(port: int, context: ssl.SSLContext) -> AsyncIterator[Talker]:
-    """The same, but encrypted."""
+    """Open an encrypted connection that is closed in the end."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=context)
     try:
         yield Talker(reader, writer)
@@ -95,5 +95,5 @@ async def encrypted(port: int, context: ssl.SSLContext) -> AsyncIterator[Talker]
 
 
 def question(code: int, opaque: int = 1, **fields: str) -> Command[dict[str, str]]:
-    """A request."""
+    """Make a request."""
     return Command(code, fields, opaque=opaque)

@@ -45,7 +45,7 @@ def test_the_other_end_of_a_connection(name: object, address: str, stored: str) 
     assert remote_of(name) == (address, bytes.fromhex(stored))
 
 
-# --- Servers of which any one will do are asked one after another ---
+# --- Failover between servers ---
 
 
 TROUBLES = {

@@ -1,4 +1,4 @@
-"""What peers may make a server keep is limited, and who behaves is served all the same."""
+"""The memory that peers use is limited, and well-behaved peers are served nevertheless."""
 
 import asyncio
 import logging
@@ -27,8 +27,7 @@ FRAME_BYTES = 16 * MiB
 class Client:
     """One simulated connection, which sends requests or leaves answers unread.
 
-    It moves ``speed`` bytes a step; ``stops_at`` is where it leaves its request, ``unread`` what it
-    never reads.
+    It moves ``speed`` bytes a step. It stops its request at ``stops_at``, and never reads ``unread`` bytes.
     """
 
     def __init__(self, name: str, requests: list[int], speed: int, stops_at: int | None) -> None:
@@ -59,7 +58,7 @@ class Client:
         return bool(self.reason) or not self.requests
 
     def step(self, budget: Budget) -> None:
-        """One turn: a read of at most `READ_BYTES`, if it is not held up."""
+        """Take one turn: a read of at most `READ_BYTES`, if the peer is not paused."""
         if self.is_waiting or self.is_done:
             return
         size = min(self.speed, READ_BYTES, self.requests[0] - self.unfinished_bytes)
@@ -118,7 +117,7 @@ stuck_ones = st.lists(st.tuples(sizes, speeds), max_size=12)
 def test_whoever_behaves_is_served_and_the_limit_holds(
     honest_ones: list[tuple[list[int], int]], stuck_ones: list[tuple[int, int]], unread: list[int]
 ) -> None:
-    """One that is closed although it behaves comes again, as clients do."""
+    """A well-behaved peer that is closed connects again, as clients do."""
     world = World()
     for stop, speed in stuck_ones:
         world.add(FRAME_BYTES, speed=speed, stops_at=stop - 1)
@@ -143,7 +142,7 @@ def test_whoever_behaves_is_served_and_the_limit_holds(
 
 
 def stuffed(world: World, count: int, size: int, of: int = FRAME_BYTES) -> list[Client]:
-    """Peers that have sent ``size`` bytes of a request and stop there."""
+    """Return peers that have sent ``size`` bytes of a request and stop there."""
     found = [world.add(of, stops_at=size) for _ in range(count)]
     for _ in range(size // READ_BYTES + 1):
         for client in found:
@@ -243,7 +242,7 @@ def test_what_has_ended_hinders_nobody(caplog: pytest.LogCaptureFixture) -> None
 
 
 def test_a_look_is_worth_an_eighth_of_the_limit() -> None:
-    """Peers are asked rarely, however much goes through."""
+    """Looks at the peers are rare, with any traffic."""
     world = World()
     world.add(1)
     asked = 0
@@ -274,7 +273,7 @@ def big(peer: Peer, request: AnyCommand) -> Answer:
 
 
 async def answered(port: int, frame: bytes) -> Command[Any]:
-    """What a client gets that tries again when it is closed: on a busy machine, a turn is short."""
+    """Return the answer for a client that retries when it is closed: on a busy machine, a turn is short."""
     while True:
         async with talking(port) as honest:
             honest.write(frame)
@@ -353,5 +352,5 @@ def test_peers_that_read_no_answers_are_limited_together(run: Run, caplog: pytes
 
 
 def reasons(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Why connections were closed."""
+    """Return the reasons for closed connections."""
     return [str(line["reason"]) for line in told(caplog) if line["event"] == "connection is closed"]

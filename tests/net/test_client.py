@@ -1,4 +1,4 @@
-"""The client: answers to whom they belong, and errors that say what happened."""
+"""The client: answers reach their callers, and errors name their cause."""
 
 import asyncio
 import gc
@@ -325,7 +325,7 @@ def test_files_that_are_not_there(tmp_path: Path) -> None:
         Client(access=Access(tls=Tls(certificate_file=missing)))
 
 
-# --- requests that nobody waits for yet ---
+# --- requests without a waiter yet ---
 
 
 def test_pending_answers_out_of_order_reach_their_callers_on_one_connection(run: Run) -> None:
@@ -352,7 +352,7 @@ def test_pending_requests_are_signed_each(run: Run) -> None:
 
 
 def test_neither_side_stops_the_other_by_not_reading(run: Run) -> None:
-    """Far more is pending than sockets hold, both ways, before an answer is waited for."""
+    """Far more data is pending than sockets hold, both ways, before the first wait for an answer."""
 
     async def main() -> None:
         async with connected() as (client, address, _):
@@ -459,7 +459,7 @@ def test_what_is_written_before_the_end_arrives(run: Run) -> None:
 
 
 class Noting(asyncio.Transport):
-    """Keeps what is written to it."""
+    """Keeps the written bytes."""
 
     def __init__(self, protocol: asyncio.Protocol) -> None:
         super().__init__()
@@ -468,10 +468,10 @@ class Noting(asyncio.Transport):
         protocol.connection_made(self)
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """There is room for everything."""
+        """Do nothing: there is room for everything."""
 
     def is_closing(self) -> bool:
-        """It is open until it is closed."""
+        """Tell whether it was closed."""
         return False
 
     def write(self, data: Any) -> None:
@@ -482,7 +482,7 @@ class Noting(asyncio.Transport):
 
 
 def test_what_is_asked_in_one_turn_leaves_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
-    """So that a server works on the first requests while the others are written."""
+    """A server works on the first requests while the others are written."""
     transports: list[Noting] = []
 
     async def connect(factory: Callable[[], Any], *_: Any, **__: Any) -> tuple[Noting, Any]:

@@ -1,5 +1,4 @@
-"""Metrics that are sent: what a collector gets, what the log gets, and what comes of one that is
-away."""
+"""Exported metrics: those of a collector, those in the log, and an absent collector."""
 
 from __future__ import annotations
 
@@ -42,7 +41,7 @@ LABELS = {"cluster": "C", "otel_scope_name": "broker-meter"}
 
 
 class Collector(service_grpc.MetricsServiceServicer):
-    """Keeps what it is sent."""
+    """Keeps the received metrics."""
 
     def __init__(self) -> None:
         self.got: queue.Queue[tuple[dict[str, str], Any]] = queue.Queue()
@@ -56,7 +55,7 @@ class Collector(service_grpc.MetricsServiceServicer):
         return service.ExportMetricsServiceResponse()
 
     async def next(self) -> tuple[dict[str, str], dict[str, Any], str]:
-        """Wait for what comes next: headers, metrics by name, and the scope."""
+        """Wait for the next export: headers, metrics by name, and the scope."""
         headers, request = await asyncio.to_thread(self.got.get, timeout=SECONDS_MAX)
         [resource] = request.resource_metrics
         [scope] = resource.scope_metrics
@@ -65,7 +64,7 @@ class Collector(service_grpc.MetricsServiceServicer):
 
 @contextmanager
 def collecting(port: int = 0) -> Iterator[Collector]:
-    """A collector on a free port."""
+    """Start a collector on a free port."""
     collector = Collector()
     server = grpc.server(ThreadPoolExecutor(1))
     add: Any = service_grpc.add_MetricsServiceServicer_to_server  # which has no types
@@ -171,7 +170,7 @@ def test_in_deltas_a_collector_gets_what_came_since_it_took_the_last(run: Run) -
             async with running(exporting_):
                 assert told((await collector.next())[1]) == (3, [1, 0, 0], 0, 7)
                 assert told((await collector.next())[1]) == (0, [0, 0, 0], 0, 7)
-                collector.may_answer.clear()  # nobody takes the next one
+                collector.may_answer.clear()  # no thread takes the next export
                 sent = 5
                 took.add(100, 2)
                 await until(lambda: exporting_.trouble is not None)
@@ -181,7 +180,7 @@ def test_in_deltas_a_collector_gets_what_came_since_it_took_the_last(run: Run) -
                 after = [told((await collector.next())[1]) for _ in range(3)]
                 assert (2, [0, 0, 2], 200, 7) in after
                 assert after[-1] == (0, [0, 0, 0], 0, 7)
-                sent = 1  # what is counted was made anew
+                sent = 1  # the counters were made again
                 while (begun := told((await collector.next())[1]))[0] == 0:
                     pass
                 assert begun[0] == 1
@@ -223,7 +222,7 @@ def test_a_stop_sends_what_came_since_the_last_time_and_leaves_no_channel(run: R
 def test_a_stop_waits_for_a_slow_collector_only_so_long(
     run: Run, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """What is under way then ends with the stop, whatever the collector has to answer."""
+    """The export in progress ends with the stop, even if the collector has not answered."""
     monkeypatch.setattr(exporting, "LAST_SECONDS_MAX", 0.05)
     caplog.set_level(logging.WARNING, logger="firearrow")
     patient = {"metric_grpc_exporter_time_out_in_mills": 600_000}

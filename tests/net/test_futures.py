@@ -1,4 +1,4 @@
-"""A server asks its clients: answers reach who asked, in any order, or an error says why not."""
+"""Calls of a server to its clients: answers reach their callers, in any order, or an error has the reason."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from tests.net.test_server import ECHO, HANDLERS, LATE, round_trip, serving
 
 @asynccontextmanager
 async def called() -> AsyncIterator[tuple[Peer, Talker, Server]]:
-    """A peer of a server, and the client at its other end."""
+    """Yield a peer of a server, and the client at its other end."""
     peers: asyncio.Queue[Peer] = asyncio.Queue()
     handlers: dict[int, Handler] = {LATE: lambda peer, request: peers.put_nowait(peer)}
     async with serving({**HANDLERS, **handlers}) as (server, port), talking(port) as talker:
@@ -28,7 +28,7 @@ async def called() -> AsyncIterator[tuple[Peer, Talker, Server]]:
 
 
 def answers(*requests: AnyCommand) -> bytes:
-    """What a client answers to requests: what they say."""
+    """Return a client's answers to requests: their content."""
     return b"".join(encode_response(Response(fields=it.ext, body=it.body), it.opaque) for it in requests)
 
 
@@ -38,7 +38,7 @@ def test_a_client_is_asked_and_its_answers_find_who_asked(run: Run) -> None:
             calls = [peer.call(request(39, {"n": n}, b"body"), 10) for n in range(10)]
             asked = [await talker.answer() for _ in range(10)]
             assert [(it.code, it.is_response, it.is_oneway) for it in asked] == [(39, False, False)] * 10
-            talker.write(answers(*reversed(asked)) + answers(*asked))  # the second time to nobody
+            talker.write(answers(*reversed(asked)) + answers(*asked))  # the second time without a waiter
             assert [(await call).ext for call in calls] == [{"n": str(n)} for n in range(10)]
             await round_trip(talker)
 

@@ -1,4 +1,4 @@
-"""What is gathered together, and what stays in order."""
+"""Requests that are gathered together, and their order."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def test_what_is_gathered_is_bounded(most: int, monkeypatch: pytest.MonkeyPatch)
 
 
 def test_each_code_is_gathered_by_itself() -> None:
-    """Whoever asks for another between; of one peer that waits for its first."""
+    """Also with requests of other codes between; the requests of one peer wait for its first."""
     order: list[list[int]] = []
 
     def noted(asked: Sequence[PeerRequest]) -> Answers:
@@ -89,7 +89,7 @@ def test_one_of_several_may_be_left_to_the_handler_of_one() -> None:
 
 
 def test_those_that_are_left_are_handled_together() -> None:
-    """So what takes long is for later turns, as if it had not been gathered."""
+    """So slow requests are left for later turns, as if they had not been gathered."""
     left: list[list[int]] = []
 
     class Noting(Peer):

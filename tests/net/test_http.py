@@ -1,4 +1,4 @@
-"""The HTTP server, over real sockets: what it answers, and what it does not let peers do."""
+"""The HTTP server, over real sockets: its answers, and its limits for peers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ PIECE = bytes(64 * 1024)
 
 
 class Pages:
-    """What is asked and what is answered."""
+    """Requests and their answers."""
 
     def __init__(self) -> None:
         self.asked: list[Request] = []
@@ -61,7 +61,7 @@ async def serving() -> AsyncIterator[tuple[Pages, int, HttpServer]]:
 
 
 async def ask(port: int, data: bytes, *, end: bool = False) -> bytes:
-    """Send bytes, and give all that comes back."""
+    """Send bytes, and return the whole answer."""
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         writer.write(data)
@@ -137,14 +137,14 @@ def test_makes_no_more_of_an_answer_than_its_peer_reads(run: Run) -> None:
                 for _ in range(5 * PIECES):
                     await asyncio.sleep(0)
                 assert 0 < pages.made < PIECES
-                found = await ask(port, b"GET /long HTTP/1.1\r\n\r\n")  # others are served
+                found = await ask(port, b"GET /long HTTP/1.1\r\n\r\n")  # other peers are served
                 assert len(found) > PIECES * len(PIECE)
 
     run(main())
 
 
 async def reading_nothing(port: int) -> socket.socket:
-    """Give a connection that asks for a long answer and reads nothing of it."""
+    """Return a connection that requests a long answer and reads nothing of it."""
     slow = socket.socket()
     slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     slow.connect(("127.0.0.1", port))
@@ -170,7 +170,7 @@ def test_takes_so_many_connections_and_no_more(run: Run) -> None:
 
 
 def test_who_asks_nothing_keeps_nobody_out(run: Run) -> None:
-    """Be there as many as can be, the oldest makes room for each that comes."""
+    """With the maximum of connections, each new one closes the oldest."""
 
     async def main() -> None:
         async with serving() as (_, port, server):

@@ -1,4 +1,4 @@
-"""The server: requests that have waited for too long, or too many of them, over real sockets."""
+"""The server, over real sockets: requests that have waited for too long, and too many waiting requests."""
 
 import asyncio
 import socket
@@ -16,12 +16,12 @@ from tests.net.talker import Talker, question, talking
 
 ECHO, STALL, STEPS = 1, 2, 5
 BUSY = 2
-LEAST_MS = 1000  # a busy machine may hold up a loop for some hundred
+LEAST_MS = 1000  # a busy machine may stall a loop for some hundred
 WAITING_MAX = 3
 
 
 class ShortPatience(Patience):
-    """Refuses what has waited for a second, and more than three that wait."""
+    """Refuses requests that have waited for a second, and a fourth that waits."""
 
     def __init__(self) -> None:
         self.waited: list[tuple[int, int]] = []
@@ -53,12 +53,12 @@ class ShortPatience(Patience):
 
 
 class Stalling:
-    """A handler that holds up the loop, and one that takes many turns."""
+    """A handler that stalls the loop, and one that takes many turns."""
 
     def __init__(self) -> None:
         self.seconds = 0.0
         self.go_on = False
-        self.ms = 0  # by which the wall clock was set
+        self.ms = 0  # change of the wall clock
         self.meanwhile: Callable[[], object] = int
 
     def now_ms(self) -> int:
@@ -103,7 +103,7 @@ async def patient() -> AsyncIterator[tuple[Stalling, ShortPatience, Server, int]
 
 
 async def served(*talkers: Talker) -> None:
-    """Have connections answered once: the server knows them, and watches how late it is."""
+    """Let connections be answered once: then the server knows them, and watches its lateness."""
     for talker in talkers:
         talker.ask(question(ECHO))
         await talker.answer()
@@ -161,7 +161,7 @@ def test_answers_of_clients_are_never_refused(run: Run) -> None:
 
 
 def test_one_too_many_that_waits_is_refused(run: Run) -> None:
-    """The one that is under way counts; it is not refused."""
+    """The request in progress counts; it is not refused."""
 
     async def main() -> None:
         async with patient() as (stalling, patience, _, port), talking(port) as talker:

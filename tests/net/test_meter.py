@@ -1,4 +1,4 @@
-"""How long requests take, as a server measures it, over real sockets."""
+"""Times of requests as a server measures them, over real sockets."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ LARGE, NOBODYS = int(RequestCode.GET_BROKER_CONFIG), 987_654
 
 
 class SetClock(SystemClock):
-    """A clock that is set."""
+    """A clock that the test sets."""
 
     def __init__(self) -> None:
         self.ms = 1000
@@ -31,7 +31,7 @@ class SetClock(SystemClock):
 
 
 class Handlers:
-    """Each takes some time."""
+    """Handlers that take some time."""
 
     def __init__(self, clock: SetClock) -> None:
         self._clock = clock
@@ -138,7 +138,7 @@ def test_what_is_answered_by_itself_is_told_apart(run: Run) -> None:
 
 
 def test_of_what_one_read_brings_each_request_is_counted_once(run: Run) -> None:
-    """Whatever is between those of a code, and however often answers leave meanwhile."""
+    """Also with other codes between, and with answers that leave meanwhile."""
     clock = SetClock()
     asked = [SEND, SEND, REFUSED, SEND, LARGE, LARGE, REFUSED, LARGE, SEND, STEPS, SEND, LARGE]
 

@@ -1,4 +1,4 @@
-"""What peers are sent: in order, together at the end of the turn, and nothing of it lost."""
+"""Frames to peers: in order, together at the end of the turn, and none lost."""
 
 import asyncio
 from typing import cast
@@ -20,7 +20,7 @@ SMALL, LARGE = b"small", b"x" * (HELD_BYTES_MAX + 1)
 
 
 class Socket:
-    """What a transport is told."""
+    """Records the calls of a transport."""
 
     def __init__(self) -> None:
         self.told: list[bytes | str] = []
@@ -53,7 +53,7 @@ class World:
         self.late: list[bytes] = []
 
     def call_soon(self, call: object) -> None:
-        """Be the loop, of which only this is asked."""
+        """Stand in for the loop, of which only this method is used."""
         assert call == self.departures.leave
         self.turns += 1
 

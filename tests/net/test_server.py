@@ -61,7 +61,7 @@ async def serving(handlers: Mapping[int, Handler] = HANDLERS, **options: Any) ->
 
 
 def closing(told: Callable[[Peer], object]) -> Events:
-    """Events of which somebody is told the connections that end."""
+    """Make events with a listener of ended connections."""
     events = Events()
     events.listen(ConnectionClosed, lambda closed: told(closed.peer))
     return events
@@ -119,7 +119,7 @@ def test_the_same_trouble_of_the_store_is_logged_once_a_minute(
 
 
 def together(asked: Sequence[PeerRequest]) -> list[bytes] | None:
-    """Answers several, unless one asks for its own way or for trouble."""
+    """Answer several requests, unless one wants its own handler or an error."""
     requests = [request for _, request in asked]
     if any("alone" in request.ext for request in requests):
         return None
@@ -170,7 +170,7 @@ def test_only_requests_of_one_size_are_answered_together(run: Run) -> None:
 
 
 def test_of_one_peer_the_first_is_answered_first(run: Run) -> None:
-    """A read that is not gathered comes behind one that is, in one turn of the loop."""
+    """A read that is not gathered comes behind a gathered one, in one turn of the loop."""
     order: list[int] = []
 
     def noted(asked: Sequence[PeerRequest]) -> list[bytes] | None:
@@ -186,7 +186,7 @@ def test_of_one_peer_the_first_is_answered_first(run: Run) -> None:
         server.loop = asyncio.get_running_loop()
         one, other = Peer(server), Peer(server)
         one.data_received(b"".join(encode_request(question(ECHO, opaque)) for opaque in (1, 2)))
-        other.data_received(encode_request(question(RAW, 3)))  # of another peer: need not wait
+        other.data_received(encode_request(question(RAW, 3)))  # of another peer: it does not wait
         assert order == [3]
         one.data_received(encode_request(question(RAW, 4)))
         assert order == [3, 1, 2, 4]
@@ -536,21 +536,21 @@ def test_a_stop_waits_for_answers_but_not_for_ever(run: Run, monkeypatch: pytest
 
 
 class FakeTransport(asyncio.Transport):
-    """A connection that the listener gave, of which it is known only whether it was cut."""
+    """A connection from the listener, which records only whether it was cut."""
 
     def __init__(self) -> None:
         super().__init__({"peername": ("127.0.0.1", 4711)})
         self.is_cut = False
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """As a real one; nothing is written."""
+        """Accept limits as a real transport; nothing is written."""
 
     def abort(self) -> None:
         self.is_cut = True
 
 
 def test_a_connection_that_is_made_while_the_server_stops_is_cut(run: Run) -> None:
-    """The listener's queue may hold one that the loop takes after the stop has begun."""
+    """The listener's queue may hold a connection that the loop takes after the stop has begun."""
 
     async def main() -> None:
         server = Server(HANDLERS, SystemClock())
@@ -620,9 +620,9 @@ def test_some_descriptors_are_left_to_files() -> None:
 
 
 def test_a_server_that_had_no_descriptors_serves_again() -> None:
-    """What came meanwhile is closed, or waits; the listener lives on.
+    """Connections that came meanwhile are closed, or wait; the listener lives on.
 
-    That is uvloop's; asyncio's does, too, but logs a thousand tracebacks.
+    This is for uvloop; asyncio does it, too, but logs a thousand tracebacks.
     """
 
     async def main() -> None:
@@ -632,7 +632,7 @@ def test_a_server_that_had_no_descriptors_serves_again() -> None:
             loop = asyncio.get_running_loop()
             with no_descriptors():
                 await loop.sock_connect(connection, ("127.0.0.1", port))
-                await asyncio.to_thread(int)  # the loop has turned, and accepted what it could
+                await asyncio.to_thread(int)  # the loop has turned, and accepted all that it could
             connection.close()
             async with talking(port) as talker:
                 await round_trip(talker)
@@ -643,7 +643,7 @@ def test_a_server_that_had_no_descriptors_serves_again() -> None:
 
 @contextmanager
 def no_descriptors() -> Iterator[None]:
-    """Until the end of the block, nothing can be opened."""
+    """Let nothing be opened until the end of the block."""
     before = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (256, before[1]))
     taken = []

@@ -1,4 +1,4 @@
-"""The tasks of one owner: all end with it, and none fails unheard."""
+"""The tasks of one owner: all end with it, and each failure is logged."""
 
 import asyncio
 from collections.abc import Callable, Coroutine
@@ -102,7 +102,7 @@ def test_again_and_again_whatever_fails(caplog: pytest.LogCaptureFixture) -> Non
 
 
 def test_what_work_awaits_may_be_cancelled(caplog: pytest.LogCaptureFixture) -> None:
-    """Work that is done again goes on, and a task that ends by it is heard of."""
+    """Periodic work goes on, and a task that ends by it is logged."""
     times: list[float] = []
 
     async def work() -> None:
@@ -123,11 +123,11 @@ def test_what_work_awaits_may_be_cancelled(caplog: pytest.LogCaptureFixture) -> 
     assert lines == [(ended, "single work"), (again, "work"), (again, "work"), (again, "work")]
 
 
-# --- Things that are done one after the other, as they come ---
+# --- Items handled one after the other ---
 
 
 class Doing(SerialWorker[int]):
-    """Does numbers, a second each; 0 is a mistake."""
+    """Handles numbers, a second each; 0 raises an error."""
 
     def __init__(self) -> None:
         super().__init__("numbers", 3)
@@ -147,7 +147,7 @@ def test_in_their_order_and_as_many_as_may_wait() -> None:
     async def main(_: object) -> None:
         doing = Doing()
         doing.take(1)
-        await asyncio.sleep(0)  # it is at work on that one
+        await asyncio.sleep(0)  # the worker has begun that one
         doing.take(2, 3, 4, 5)
         await until(lambda: len(doing.done) == 4)
         doing.take(6)

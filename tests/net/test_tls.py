@@ -65,7 +65,7 @@ def asked(number: int, body: bytes = b"") -> Any:
 
 
 def lines(caplog: pytest.LogCaptureFixture) -> list[str]:
-    """Why connections were closed, as the log says."""
+    """Return the reasons for closed connections from the log."""
     return [str(getattr(it, "reason", "")) for it in caplog.records if it.levelno > logging.INFO]
 
 
@@ -235,7 +235,7 @@ def test_a_new_certificate_is_shown_without_a_restart(
     first = contexts.current(10.0)
     assert contexts.current(11.0) is first
     shown.write_text(certificate.read_text())
-    assert contexts.current(11.5) is first  # it is not looked at so soon
+    assert contexts.current(11.5) is first  # the files are not looked at again that soon
     second = contexts.current(12.0)
     assert second is not first
     shown.write_text("no certificate")
@@ -267,7 +267,7 @@ def test_what_can_t_work_is_refused() -> None:
 
 
 def make_locked_key(directory: Path) -> tuple[Path, Path]:
-    """Make a certificate whose key, in a file of its own, has the password ``pass:word``."""
+    """Make a certificate whose key, in a separate file, has the password ``pass:word``."""
     made, locked = make_certificate(directory, "made"), directory / "locked.pem"
     command = "openssl pkey -aes256 -passout pass:pass:word"
     subprocess.run([*command.split(), "-in", made, "-out", locked], check=True, capture_output=True)
@@ -320,7 +320,7 @@ def test_for_trials_a_server_makes_its_certificate(run: Run, mode: str, caplog: 
 
 
 def test_a_certificate_of_ones_own_comes_first(certificate: Path) -> None:
-    """Java: as long as the test mode is on, TlsHelper ignores the files."""
+    """Java: while the test mode is on, TlsHelper ignores the files."""
     keys = TlsKeys(tls_test_mode_enable=True, tls_server_cert_path=str(certificate))
     assert Contexts(keys)._own == ""
 
@@ -404,7 +404,7 @@ def test_what_can_not_be_spoken_is_refused(certificate: Path, keys: dict[str, An
 
 
 def hello(context: ssl.SSLContext) -> bytes:
-    """Give what a handshake begins with."""
+    """Return the beginning of a handshake."""
     outgoing = ssl.MemoryBIO()
     client = context.wrap_bio(ssl.MemoryBIO(), outgoing, server_hostname="127.0.0.1")
     with pytest.raises(ssl.SSLWantReadError):
@@ -413,7 +413,7 @@ def hello(context: ssl.SSLContext) -> bytes:
 
 
 def test_handshakes_have_a_number_and_count(run: Run, certificate: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The oldest makes room for who comes, and what it held is not counted any more."""
+    """The oldest makes room for a new one, and its memory is no longer counted."""
     monkeypatch.setattr(tls, "HANDSHAKES_MAX", 3)
 
     async def main() -> None:
@@ -440,7 +440,7 @@ def test_handshakes_have_a_number_and_count(run: Run, certificate: Path, monkeyp
 
 
 async def closed(reader: asyncio.StreamReader) -> None:
-    """Wait until a connection is closed from the other side."""
+    """Wait until the other side closes a connection."""
     async with asyncio.timeout(WAIT_SECONDS_MAX):
         with contextlib.suppress(ConnectionResetError):
             await reader.read()
@@ -449,7 +449,7 @@ async def closed(reader: asyncio.StreamReader) -> None:
 def test_many_handshakes_do_not_take_a_turn_together(
     run: Run, certificate: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Each takes a millisecond; between some of them others get their answers."""
+    """Each takes a millisecond; between some of them other peers get their answers."""
     turns: list[int] = []
     whole = tls.Pipe.go_on
 

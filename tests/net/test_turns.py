@@ -1,4 +1,4 @@
-"""The server: what does not fit into one turn of the event loop, over real sockets."""
+"""The server, over real sockets: work that does not fit into one turn of the event loop."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,12 +18,12 @@ ECHO, RAW, LATE = 1, 2, 5
 
 
 class Busy:
-    """Handlers that take time: by its clock, and as many turns of the loop as it counts."""
+    """Handlers that take time: by its clock, and a number of turns of the loop."""
 
     def __init__(self) -> None:
         self.ms = 0
         self.turns = 0
-        self.done: list[tuple[int, int]] = []  # which request, in which turn
+        self.done: list[tuple[int, int]] = []  # the request and its turn
         self.begun = asyncio.Event()
         self.ended = asyncio.Event()
 
@@ -108,7 +108,7 @@ def test_others_have_their_turn_between(run: Run) -> None:
                 await one.answer()
                 await two.answer()
             turns = [turn for _, turn in busy.done]
-            assert max(turns.count(turn) for turn in turns) <= 3  # a first one, and a turn
+            assert max(turns.count(turn) for turn in turns) <= 3  # the first one, and a turn
             first_of_two = next(at for at, (who, _) in enumerate(busy.done) if who >= 100)
             last_of_one = max(at for at, (who, _) in enumerate(busy.done) if who < 100)
             assert first_of_two < last_of_one
@@ -126,7 +126,7 @@ def test_an_answer_in_steps_holds_up_only_its_own_peer(run: Run) -> None:
             assert [(answer.opaque, answer.remark) for answer in answers] == [(1, "done"), (2, None)]
             turns = [turn for opaque, turn in busy.done if opaque == 1]
             assert max(turns.count(turn) for turn in turns) == 2
-            one.ask(question(ECHO, 4))  # it is read from again
+            one.ask(question(ECHO, 4))  # the server reads from it again
             assert (await one.answer()).opaque == 4
 
     run(main())

@@ -125,7 +125,7 @@ class BrokerConfig(MetricsKeys, frozen=True):
     default_message_request_mode: Annotated[Literal["PULL", "POP"], "how a group consumes a topic without a request mode (code 401)", LIVE] = "PULL"
     default_pop_share_queue_num: Annotated[AnyInt, "further clients that pop from each client's queues, for groups without a request mode; 0 or less: all clients pop from all queues", LIVE] = -1
     server_load_balancer_enable: Annotated[bool, "whether a client that asks for its queues gets its share; otherwise it gets all queues", LIVE] = True
-    load_balance_poll_name_server_interval: Annotated[PositiveLong, "ms for which routes of topics are cached", LIVE] = 30_000
+    load_balance_poll_name_server_interval: Annotated[PositiveLong, "ms after which the cached route of a topic is requested again", LIVE] = 30_000
 
     # --- lite topics ---
     max_lite_subscription_count: Annotated[PositiveInt, "subscriptions of all clients to lite topics; more are refused with 2018", LIVE] = 100_000
@@ -171,7 +171,7 @@ class BrokerConfig(MetricsKeys, frozen=True):
     pop_consumer_kv_service_log: Annotated[bool, "whether each pop, acknowledgement and redelivery of a message is logged", LIVE] = field(name="popConsumerKVServiceLog", default=False)
 
     # --- waiting pops ---
-    pop_polling_size: Annotated[PositiveInt, "pops that may wait for one queue of a group; one beyond is answered with 209", LIVE] = 1024
+    pop_polling_size: Annotated[PositiveInt, "pops that may wait for one queue of a group; one more is answered with 209", LIVE] = 1024
     max_pop_polling_size: Annotated[PositiveLong, "pops that may wait in all; notifications are counted separately, here and below", LIVE] = 100_000
     pop_polling_map_size: Annotated[PositiveInt, "queues of all groups that pops may wait for", LIVE] = 100_000
     pop_long_polling_force_notify_interval: Annotated[

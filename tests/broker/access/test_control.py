@@ -1,4 +1,4 @@
-"""Every request code is refused to who may not ask it, and then nothing has changed."""
+"""Every request code is refused to users without its permission, and then nothing has changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from tests.broker.signing import AUTHENTICATED, AUTHORIZED, Signer, protected, s
 REFUSED = 16
 
 
-# --- who asks must prove who they are ---
+# --- the sender must prove its user ---
 
 
 async def _all_refused(served: Serving, signer: Signer, remark: str) -> None:
@@ -59,7 +59,7 @@ def test_with_a_wrong_signature_everything_is_refused(tmp_path: Path, binary: bo
 
 
 def test_what_was_altered_on_the_way_is_refused(tmp_path: Path) -> None:
-    """Be it cut short, or have another field."""
+    """A request that is shortened, or has another field."""
 
     async def main(served: Serving, root: Signer) -> None:
         before = seen(served)
@@ -81,7 +81,7 @@ def test_what_was_altered_on_the_way_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_was_recorded_can_be_sent_again(tmp_path: Path) -> None:
-    """As upstream's, signatures have no time and no number in them: only TLS helps against that."""
+    """As in RocketMQ, signatures have no time and no number in them: only TLS helps against a replay."""
 
     async def main(served: Serving, root: Signer) -> None:
         command = root.signed(310, send_fields(), b"body")
@@ -94,7 +94,7 @@ def test_what_was_recorded_can_be_sent_again(tmp_path: Path) -> None:
 
 
 def test_batches_of_one_turn_are_checked_each(tmp_path: Path) -> None:
-    """The first is good; what is handled together with it is not, and does not pass for that."""
+    """The first is good; requests that are handled together with it are not, and are refused."""
 
     async def main(served: Serving, root: Signer) -> None:
         await root.sent()  # it makes the topic
@@ -114,7 +114,7 @@ def _batch_of(body: bytes) -> bytes:
     return size.to_bytes(4) + bytes(12) + len(body).to_bytes(4) + body + (0).to_bytes(2)
 
 
-# --- and may do what they are allowed to ---
+# --- and needs permissions ---
 
 
 def test_a_stranger_may_do_nothing(tmp_path: Path) -> None:
@@ -142,11 +142,11 @@ ALSO = {
     code: [("Topic:C_REPLY_TOPIC", ["Pub"])]
     for code in (RequestCode.SEND_REPLY_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2)
 }
-"""What requests reach besides what they name."""
+"""Resources of requests besides the ones that they name."""
 
 
 def grants(asks: tuple[Ask, ...]) -> list[list[tuple[str, list[str]]]]:
-    """The ways to give a user what is asked for, one action each."""
+    """Return the ways to give a user the permissions, one action each."""
     ways = max(len(list(ask.actions)) for ask in asks)
     words = [[(it.name or "").capitalize() for it in ask.actions] for ask in asks]
     return [
@@ -177,7 +177,7 @@ def test_each_code_takes_what_its_row_says_and_no_less(tmp_path: Path) -> None:
     protected(tmp_path, main)
 
 
-# What they do is in the way of what comes behind them.
+# Their effects hinder the following requests.
 DISTURBING = frozenset(
     {
         RequestCode.DELETE_TOPIC_IN_BROKER,
@@ -205,7 +205,7 @@ def test_a_denied_action_is_refused_whatever_else_is_allowed(tmp_path: Path) -> 
 
 
 def test_a_change_counts_at_once(tmp_path: Path) -> None:
-    """What was allowed is remembered until then, and not longer."""
+    """A decision is remembered until then, and not longer."""
 
     async def main(served: Serving, root: Signer) -> None:
         async with signing(served, await root.user("u")) as signer:
@@ -228,10 +228,10 @@ def test_a_change_counts_at_once(tmp_path: Path) -> None:
 
 
 def test_a_retry_topic_is_its_groups(tmp_path: Path) -> None:
-    """Whoever may consume for a group may not read what another group failed to consume.
+    """A consumer of one group may not read the retry topic of another group.
 
-    Java: DefaultAuthorizationContextBuilder asks of a pull of a retry topic for the group only that
-    the request names.
+    Java: DefaultAuthorizationContextBuilder asks for the permission on the group in the request, not on the group of
+    the retry topic.
     """
 
     async def main(served: Serving, root: Signer) -> None:
@@ -250,7 +250,7 @@ def test_a_retry_topic_is_its_groups(tmp_path: Path) -> None:
 
 
 def test_a_message_by_its_place_is_of_its_own_topic(tmp_path: Path) -> None:
-    """Whatever topic the request claims. Java: AdminBrokerProcessor does not compare them."""
+    """Regardless of the topic in the request. Java: AdminBrokerProcessor does not compare them."""
 
     async def main(served: Serving, root: Signer) -> None:
         own, foreign = [await root.sent(topic=topic) for topic in ("T", "Secret")]
@@ -277,7 +277,7 @@ def test_a_message_by_its_place_is_of_its_own_topic(tmp_path: Path) -> None:
             for naming in (end, end | {"topic": "T"}):
                 assert (await signer.call(37, naming)).code == REFUSED
             await root.allow("u", ("Topic:Secret", ["Pub"]))
-            # Who is asked what became of a transaction names the topic of halves.
+            # The answer to a transaction check names the topic of halves.
             checked: dict[str, FieldValue] = {"topic": "RMQ_SYS_TRANS_HALF_TOPIC"}
             assert (await signer.call(37, end | checked)).code == 0
 
@@ -290,7 +290,7 @@ def test_codes_of_whitelists_need_no_signature_and_no_permission(tmp_path: Path)
             assert (await nobody.send()).code == 0  # in both lists
             assert (await nobody.call(28, {})).remark == "username cannot be null."
             assert (await signer.call(28, {})).code == 0  # only in that of authorization
-            # In that of authentication alone: it is still to be known whose permissions count.
+            # In that of authentication alone: the user must be known for the permissions.
             assert (await nobody.call(26, {})).remark == "username cannot be null."
             assert (await root.call(26, {})).code == 0
 
@@ -299,7 +299,7 @@ def test_codes_of_whitelists_need_no_signature_and_no_permission(tmp_path: Path)
 
 
 def test_with_authentication_alone_every_user_may_do_everything(tmp_path: Path) -> None:
-    """But make or change a super user."""
+    """Except to make or change a super user."""
 
     async def main(served: Serving, root: Signer) -> None:
         async with signing(served, await root.user("u")) as signer:
@@ -314,7 +314,7 @@ def test_with_authentication_alone_every_user_may_do_everything(tmp_path: Path) 
 
 
 def test_a_stateful_strategy_looks_at_one_signature_of_a_connection(tmp_path: Path) -> None:
-    """For a minute; but every change of a user ends that, and another connection has its own."""
+    """For a minute; but every change of a user ends that, and another connection needs a separate signature."""
     strategy = "org.apache.rocketmq.auth.authentication.strategy.StatefulAuthenticationStrategy"
 
     async def main(served: Serving, root: Signer) -> None:
@@ -427,7 +427,7 @@ def test_a_heartbeat_names_every_topic_and_group(tmp_path: Path) -> None:
 
 
 def test_who_asks_a_consumer_does_not_hand_it_a_signature(tmp_path: Path) -> None:
-    """The text that is signed has no code in it: what one request is signed with fits another."""
+    """The signed text has no code in it: a signature fits another request."""
 
     async def main(served: Serving, root: Signer) -> None:
         async with signing(served, await root.user("u")) as consumer:

@@ -1,4 +1,4 @@
-"""Users and policies by requests: what is answered, and in which words."""
+"""Users and policies by requests: the answers and their words."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ Told = tuple[int, str | None, Any]
 
 
 async def told(caller: Caller, code: int, fields: Mapping[str, FieldValue], body: Any = None) -> Told:
-    """The code, the remark and what the body says."""
+    """Return the code, the remark and the body."""
     answer = await caller.call(code, fields, b"" if body is None else json.dumps(body).encode())
     return answer.code, answer.remark, json.loads(answer.body) if answer.body else None
 
@@ -116,7 +116,7 @@ def test_the_subject_of_the_body_comes_first(tmp_path: Path) -> None:
 
 
 def test_who_says_that_it_is_a_user_is_taken_for_that(tmp_path: Path) -> None:
-    """Also where nobody has to sign: it can only do less so."""
+    """Also where no client must sign: the user can only lose rights by it."""
 
     async def main(_: Serving, caller: Caller) -> None:
         await told(caller, 3001, {"username": "u"}, {"password": "p"})
@@ -148,7 +148,7 @@ def test_answers_wait_for_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     calling(tmp_path, main, **WITH_USERS)
 
 
-# --- who may do what, where users have to sign ---
+# --- permissions, where users must sign ---
 
 MANAGER = ("Cluster:C", ["Get", "Update"]), ("Topic:own*", ["Pub", "Sub"]), ("Group:own", ["Sub"])
 
@@ -167,7 +167,7 @@ def policies(*entries: tuple[str, str], policy_type: str = "Custom") -> Any:
 
 
 async def _manager(root: Signer) -> Credentials:
-    """A user that may manage users, and use some topics; and one that may use one of those."""
+    """Return a user that may manage users, and use some topics; and one that may use one of those."""
     manager = await root.user("manager")
     await root.allow("manager", *MANAGER)
     await root.user("app")
@@ -285,7 +285,7 @@ def test_who_may_do_more_is_not_taken_over(tmp_path: Path) -> None:
             users._acls["User:reader"] = kept  # type: ignore[assignment]  # as a kill of RocketMQ's
             made = await told(manager, 3001, {"username": "reader"}, {"password": "p"})
             assert made == (16, refusal, None)
-            # Its own password everybody may change who may do so at all.
+            # Every user that may change users at all may change its own password.
             assert (await told(manager, 3002, {"username": "manager"}, {"password": "p"}))[0] == 0
 
     protected(tmp_path, main)
@@ -331,7 +331,7 @@ def test_with_authentication_alone_only_super_users_change_users_and_policies(tm
 
 
 def test_an_entry_of_the_default_policy_is_deleted_by_its_resource(tmp_path: Path) -> None:
-    """mqadmin names no type of policy."""
+    """mqadmin sends no type of policy."""
 
     async def main(_: Serving, caller: Caller) -> None:
         root: dict[str, FieldValue] = {"subject": "User:root"}

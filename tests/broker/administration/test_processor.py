@@ -215,7 +215,7 @@ def test_how_the_log_is_read_ahead(broker: FakeBroker, fields: dict[str, FieldVa
 
 def test_the_system_is_told_how_the_log_is_read(tmp_path: Path) -> None:
     def advised() -> list[bool]:
-        """Of each file of the log, whether it is not read ahead."""
+        """Return, for each file of the log, whether its read-ahead is off."""
         blocks = re.split(r"^(?=[0-9a-f]+-[0-9a-f]+ )", SMAPS.read_text(), flags=re.MULTILINE)
         log = [block for block in blocks if f"{tmp_path}/commitlog/" in block]
         return [" rr" in block.partition("VmFlags:")[2] for block in log]
@@ -226,7 +226,7 @@ def test_the_system_is_told_how_the_log_is_read(tmp_path: Path) -> None:
             assert (await caller.call(2004, {"READ_AHEAD_MODE": mode})).code == 0
             assert set(advised()) == {bool(mode)}
         for _ in range(8):
-            await caller.sent(bytes(20_000))  # files that come to be later
+            await caller.sent(bytes(20_000))  # later files of the log
         assert len(advised()) > 2
         assert set(advised()) == {True}
 

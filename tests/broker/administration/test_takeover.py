@@ -1,4 +1,4 @@
-"""What a broker finds in a store that waits for one that delivers it."""
+"""Warnings of a start about messages that only RocketMQ's broker delivers."""
 
 import asyncio
 import json
@@ -70,7 +70,7 @@ def test_halves_that_are_not_checked_count(store: MessageStore, state: FakeBroke
 
 def test_what_pop_consumers_took_counts_until_it_is_acknowledged(store: MessageStore, state: FakeBroker) -> None:
     wheel(store)
-    append(store, topic=REVIVE, **pop_record("ack", ao=99))  # was revived
+    append(store, topic=REVIVE, **pop_record("ack", ao=99))  # it was redelivered
     state.offsets.commit(REVIVE_GROUP, REVIVE, 0, 0)
     append(store, topic=REVIVE, **pop_record("ck", n=4, d=[0, 1, 3, 7], bm=0b10))
     append(store, topic=REVIVE, **pop_record("ack", ao=13))
@@ -86,7 +86,7 @@ def test_what_pop_consumers_took_counts_until_it_is_acknowledged(store: MessageS
 
 
 def test_what_pop_consumers_are_to_get_again_counts(store: MessageStore, state: FakeBroker) -> None:
-    """What waits in %RETRY%g does not: g reads it."""
+    """Messages in %RETRY%g do not count: g reads them."""
     for topic in ("%RETRY%g_T", "%RETRY%g+T", "%RETRY%g", "%RETRY%g_T"):
         state.topics.put(TopicConfig(topic, 1, 1))
         append(store, b"again", topic)
@@ -99,7 +99,7 @@ def test_what_pop_consumers_are_to_get_again_counts(store: MessageStore, state: 
 
 
 def wheel(store: MessageStore) -> None:
-    """A wheel that nothing is on."""
+    """An empty wheel."""
     (store.root / "config").mkdir(exist_ok=True)
     (store.root / "config" / "timercheck").write_bytes(bytes(4096))
     (store.root / "timerwheel").write_bytes(bytes(32 * 10))
@@ -128,14 +128,14 @@ def test_beyond_a_limit_records_are_not_read(
 
 @pytest.mark.parametrize("name", golden_names)
 def test_what_is_delivered_needs_no_word(name: str, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """Whatever waits in the golden stores."""
+    """In all golden stores."""
     root = extract(name, tmp_path)
     kind = "defaultRocksDB" if name.startswith("rocksdb") else "default"
     assert started(root, caplog, store_type=kind) == []
 
 
 def test_every_kind_is_counted_in_a_store_of_rocketmq(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """See the README beside the golden stores for what is in it."""
+    """The README beside the golden stores lists their contents."""
     lines = started(extract("waiting", tmp_path), caplog, timer_wheel_enable=False)
     assert [(line["kind"], line["count"]) for line in lines] == [
         ("messages with a delivery time", 4),
@@ -146,7 +146,7 @@ def test_every_kind_is_counted_in_a_store_of_rocketmq(tmp_path: Path, caplog: py
 
 
 def test_what_a_push_consumer_is_to_get_again_is_pulled(tmp_path: Path) -> None:
-    """So its waiting needs no word."""
+    """So its messages need no warning."""
     with opened(tmp_path) as store:
         append(store, b"again", "%RETRY%g")
     (tmp_path / "config").mkdir()
@@ -162,7 +162,7 @@ def test_what_a_push_consumer_is_to_get_again_is_pulled(tmp_path: Path) -> None:
 
 
 def started(root: Path, caplog: pytest.LogCaptureFixture, **changed: Any) -> list[dict[str, object]]:
-    """What the start of a broker warns of."""
+    """Return the warnings of a broker's start."""
     config = BrokerConfig(broker_name="broker-a", broker_cluster_name="Other")
     broker = Broker(config, small_config(root, **GOLDEN_SIZES | changed), SystemClock())
 

@@ -69,7 +69,7 @@ def test_the_first_leads_and_the_others_follow(tmp_path: Path) -> None:
 
 
 def test_each_master_serves_slaves_where_those_of_the_original_ask(tmp_path: Path) -> None:
-    """At ``listenPort`` - 2, from when a slave has come."""
+    """At ``listenPort`` - 2, once a slave is connected."""
 
     async def main(field: Field) -> None:
         first, second = field.members
@@ -111,7 +111,7 @@ def test_brokers_that_start_at_once_get_numbers_of_their_own(tmp_path: Path) -> 
 
 
 async def elect(field: Field, member: Member) -> int:
-    """Have a broker become master; gives the code of the answer."""
+    """Elect a broker as master; return the code of the answer."""
     answer = await field.group.ask_leader(
         Code.CONTROLLER_ELECT_MASTER,
         clusterName=CLUSTER,
@@ -123,7 +123,7 @@ async def elect(field: Field, member: Member) -> int:
 
 
 class Producer:
-    """Sends messages, one after the other, to whoever takes them; knows which were taken."""
+    """Sends messages, one after the other, to the present master; records the accepted ones."""
 
     def __init__(self, field: Field, pause_seconds: float = 0.005) -> None:
         self.field = field
@@ -206,7 +206,7 @@ def test_a_master_that_stops_leaves_its_last_messages_to_the_next(
 
 
 def own_end(member: Member, *words: bytes) -> None:
-    """Have a broker that does not run have messages of its own at the end of its log."""
+    """Write messages to the end of the log of a stopped broker, which no other broker has."""
     with opened(member.root, background=False, **member.field.store) as store:
         for word in words:
             put(store, word)
@@ -276,7 +276,7 @@ def test_a_learner_is_never_in_sync_and_never_master(tmp_path: Path) -> None:
 
 
 def test_another_broker_is_wanted_as_master_and_then_the_first_again(tmp_path: Path) -> None:
-    """Connections and what consumers registered stay."""
+    """Connections and the registrations of consumers stay."""
 
     async def main(field: Field) -> None:
         first, second = field.members
@@ -325,7 +325,7 @@ def test_consumers_see_what_all_have_that_are_in_sync(tmp_path: Path, monkeypatc
 
 
 def test_the_leading_controller_is_lost_and_then_the_master(tmp_path: Path) -> None:
-    """Brokers find the controller that leads then, and that one elects."""
+    """Brokers find the next leader, which elects a master."""
 
     async def main(field: Field) -> None:
         old = await field.master()
@@ -350,7 +350,7 @@ def test_the_leading_controller_is_lost_and_then_the_master(tmp_path: Path) -> N
 
 
 def test_what_may_be_cut_yet_is_read_by_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A former master comes back with a message that no other one has."""
+    """A former master comes back with a message that no other broker has."""
 
     async def main(field: Field) -> None:
         old, new = field.members
@@ -430,19 +430,19 @@ def test_a_master_with_too_few_others_refuses_messages(tmp_path: Path, least: in
 
 
 async def same(slave: Member, master: Member) -> None:
-    """Wait until a slave has all that its master has, and consumers see it."""
+    """Wait until a slave has all messages of its master, and consumers see them."""
     await caught_up(slave.serving, master.serving)
     await until(lambda: slave.bodies() == master.bodies())
 
 
 def written(member: Member) -> list[Epoch]:
-    """The epochs in which something was written."""
+    """Return the epochs in which messages were written."""
     end = member.broker.max_offset
     return [it for it, until in member.broker.place.epochs.with_ends() if it.start < min(until, end)]
 
 
 def lag(monkeypatch: pytest.MonkeyPatch, random: Random) -> None:
-    """Have slaves hear of their master some time later, in the same order."""
+    """Delay the notices of the master to slaves, without a change of their order."""
     hear = SwitchFollowing.data_received
 
     def later(following: SwitchFollowing, data: bytes) -> None:
@@ -526,11 +526,11 @@ def test_a_slave_counts_once_by_its_newest_connection(tmp_path: Path) -> None:
     fielded(tmp_path, 2, main)
 
 
-# --- what fails while a role changes, or is agreed on ---
+# --- failures while a role changes, or while brokers agree on one ---
 
 
 def full_once(monkeypatch: pytest.MonkeyPatch, where: type, name: str) -> list[str]:
-    """Have a method fail the next time, as on a full disk; gives what was refused."""
+    """Let a method fail the next time, as on a full disk; return the refused calls."""
     does = getattr(where, name)
     refused: list[str] = []
 
@@ -562,7 +562,7 @@ def test_a_disk_that_is_full_for_a_moment_keeps_no_broker_from_its_role(
         assert await elect(field, new) == 0
         await until(lambda: new.is_master and old.broker.is_open and not old.is_master)
         assert refused == [name]
-        assert seconds() - began < 2.5  # tried again after a second
+        assert seconds() - began < 2.5  # retried after a second
         await field.in_sync(2)
         async with new.serving.caller() as caller:
             await caller.sent(b"behind")
@@ -649,7 +649,7 @@ def test_an_answer_that_can_not_be_read_is_no_end_of_a_broker(tmp_path: Path, mo
 
 
 def test_controllers_are_found_again_by_their_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A broker asks those it knows while the name has no address, and is heard at a new one."""
+    """A broker asks the known controllers while the name has no address, and uses a new one."""
     told: list[str] = []
     found: list[str] = ["127.0.0.1"]
 

@@ -1,4 +1,4 @@
-"""Clients ask which queues they have, and administrators say how groups consume."""
+"""Assignment of queues to clients, and request modes set by administrators."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def said(mode: str = "POP", share: int = 0, **changed: object) -> bytes:
 
 
 async def assigned(caller: Caller, body: bytes) -> list[tuple[str, int, str]] | None:
-    """What a client is told: broker, queue and mode; None: to keep what it has."""
+    """Return a client's answer: broker, queue and mode; None: it keeps its queues."""
     answer = await caller.call(ASK, {}, body)
     assert (answer.code, answer.remark) == (0, None)
     found: dict[str, Any] = json.loads(answer.body)
@@ -147,7 +147,7 @@ def test_what_is_refused(tmp_path: Path, code: int, body: bytes, refusal: int) -
     calling(tmp_path, main)
 
 
-# --- How popping is divided, so that nobody is left out ---
+# --- Division of queues by POP, in which each queue has a client ---
 
 
 numbers = st.integers(1, 20)
@@ -198,7 +198,7 @@ def test_every_queue_has_enough_clients(queue_count: int, client_count: int, sha
         assert min(having.values()) >= client_count // queue_count
 
 
-# --- How groups are to consume topics outlives the broker, in RocketMQ's own file ---
+# --- Request modes outlive the broker, in RocketMQ's file ---
 
 
 FILE = """{

@@ -1,6 +1,6 @@
-"""The registry of clients: members, subscriptions, and who is told of changes.
+"""The registry of clients: members, subscriptions, and notifications of changes.
 
-The sequences of heartbeats and notifications are those of a real broker that was asked the same.
+The sequences of heartbeats and notifications are those of a real broker in the same cases.
 """
 
 import math
@@ -245,7 +245,9 @@ def test_a_connection_leaves_only_the_groups_that_it_is_in(clients: ClientRegist
 
 
 def test_a_whole_group_can_leave_at_once(broker: FakeBroker, clients: ClientRegistry) -> None:
-    """2,000 clients close together: who stays is told once, and each costs only its own groups."""
+    """2,000 clients close together: each other member gets one notice, and a client that leaves costs only its own
+    groups.
+    """
     waiting = broker.waiting = []
     channels = [FakeChannel() for _ in range(2000)]
     for index, channel in enumerate(channels):
@@ -253,7 +255,7 @@ def test_a_whole_group_can_leave_at_once(broker: FakeBroker, clients: ClientRegi
         clients.register_consumer(data(), client)
         clients.register_consumer(data(group=f"own{index}"), client)
     turns = 0
-    while waiting:  # it takes turns to tell so many groups
+    while waiting:  # the notices take turns of some groups
         (notify,) = waiting
         waiting.clear()
         notify()
@@ -300,7 +302,7 @@ def test_a_language_may_come_as_its_number() -> None:
     assert Member(FakeChannel(), "one", 99, 317).connection().language is None
 
 
-# --- Who joined and left groups lately, within limits ---
+# --- History of joins and leaves, within limits ---
 
 
 def test_changes_are_kept_in_their_order_and_the_first_are_forgotten() -> None:

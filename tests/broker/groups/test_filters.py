@@ -1,4 +1,4 @@
-"""The expressions of consumer groups: what heartbeats make of them, and their file."""
+"""The expressions of consumer groups: the effect of heartbeats, and their file."""
 
 import json
 import shutil
@@ -35,7 +35,7 @@ class Kept:
             pass
 
     def state(self, topic: str = "T", group: str = "g") -> tuple[str, int, int] | None:
-        """The expression, its version, and when it died."""
+        """Return the expression, its version, and its time of death."""
         data = self.filters.find(topic, group)
         return None if data is None else (data.expression, data.client_version, data.dead_time)
 

@@ -1,4 +1,4 @@
-"""What administrators ask of consumers goes to the consumer, and its answer back."""
+"""Requests of administrators to consumers reach the consumer, and its answer comes back."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Consumer:
         self._caller = caller
 
     async def asked(self) -> Command[Any]:
-        """The next request that is no notification."""
+        """Return the next request that is no notification."""
         while True:
             command = await self._caller.talker.answer()
             if command.code != NOTIFY:
@@ -44,7 +44,7 @@ class Consumer:
         self._caller.talker.write(encode_response(response, asked.opaque, asked.binary))
 
     def close(self) -> None:
-        """Go away."""
+        """Close the connection."""
         self._caller.talker.write_end()
 
 

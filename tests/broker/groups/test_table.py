@@ -1,4 +1,4 @@
-"""Consumer groups: how they come to be, and that their file keeps them."""
+"""Consumer groups: their creation, and their file."""
 
 import json
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""What a broker tells of itself by HTTP."""
+"""The status pages of a broker by HTTP."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters and rates: what a sum over time is, and that nothing is lost from totals."""
+"""Counters and rates: their values over time, and totals that lose nothing."""
 
 import pytest
 

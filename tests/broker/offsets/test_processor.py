@@ -110,7 +110,7 @@ RESET: dict[str, FieldValue] = {"group": "G1", "topic": "T1", "timestamp": NOW_M
 
 
 def held_in_each_queue(broker: FakeBroker) -> list[int]:
-    """Have a pull wait in each queue; gives the queues of those that are run again."""
+    """Hold a pull in each queue; return a list that gets the queues of the pulls that are answered."""
     ended: list[int] = []
     for queue_id in range(6):
         wait = partial(lambda queue_id, *_: ended.append(queue_id), queue_id)
@@ -180,7 +180,7 @@ def test_a_reset_that_makes_no_sense_changes_nothing(
     assert ended == []
 
 
-# --- a reset in the old way: the broker changes nothing, the consumers get the new offsets ---
+# --- a reset by notices: the broker changes nothing, the consumers get the new offsets ---
 
 TO_MEMBERS: dict[str, FieldValue] = {"group": "g", "topic": "T", "timestamp": NOW_MS + 7, "isForce": True}
 TOLD = {"topic": "T", "group": "g", "timestamp": str(NOW_MS + 7), "isForce": "false", "queueId": "-1"}
@@ -199,7 +199,7 @@ def old_way() -> FakeBroker:
 
 
 def join(old_way: FakeBroker, channel: FakeChannel, version: int = 513) -> FakeChannel:
-    """Have a consumer of g connected."""
+    """Connect a consumer of g."""
     body = {"clientID": channel.address, "consumerDataSet": [{"groupName": "g"}]}
     command = request(34, body=json.dumps(body).encode())
     command.version = version

@@ -1,4 +1,4 @@
-"""How far groups are, in what time, and offsets that go from one group to another."""
+"""Progress of groups, time spans, and copies of offsets from one group to another."""
 
 import pytest
 
@@ -20,7 +20,7 @@ def key(queue: MessageQueue) -> ObjectKey:
 
 
 def subscribe(broker: FakeBroker, group: str, topic: str) -> None:
-    """Have a group online that wants a topic."""
+    """Connect a member of a group that subscribes to a topic."""
     data = {"groupName": group, "subscriptionDataSet": [{"topic": topic, "subString": "*"}]}
     broker.ask(34, body={"clientID": "c", "consumerDataSet": [data]})
 

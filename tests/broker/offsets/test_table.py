@@ -1,4 +1,4 @@
-"""Consumer offsets: what is committed is found again, also after a restart."""
+"""Consumer offsets: a committed offset is found again, also after a restart."""
 
 import json
 from pathlib import Path
@@ -109,7 +109,7 @@ def test_nothing_is_written_while_nothing_changes(tmp_path: Path) -> None:
     assert not path.exists()
     offsets.commit_pull("g", "T", 0, 1)
     offsets.save()
-    path.unlink()  # what clients say again every five seconds is no change
+    path.unlink()  # a commit that clients repeat every five seconds is no change
     offsets.commit("g", "T", 0, 1)
     offsets.commit_pull("g", "T", 0, 1)
     offsets.save()

@@ -1,4 +1,4 @@
-"""Pulls of messages that are not in memory: a thread fetches them, and all else goes on."""
+"""Pulls of messages that are not in memory: a thread fetches them, and all other work goes on."""
 
 import asyncio
 import threading

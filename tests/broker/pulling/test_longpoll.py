@@ -1,4 +1,4 @@
-"""The table of waiting pulls by itself: who is woken, who stays, who is forgotten."""
+"""The table of waiting pulls: answered, waiting and dropped ones."""
 
 import asyncio
 from collections.abc import Callable
@@ -35,7 +35,7 @@ class Entries:
         self.watchers -= 1
 
     def get(self, topic: str, queue_id: int, queue_offset: int, count_max: int, wanted: Wanted) -> GetResult:
-        """Three entries are looked at in one pull; the number of an entry is its property."""
+        """One pull looks at three entries; the number of an entry is its property."""
         assert isinstance(wanted, SqlFilter)
         self.looked_at += range(queue_offset, min(queue_offset + 3, len(self.codes)))
         for at in range(queue_offset, min(queue_offset + 3, len(self.codes))):
@@ -50,7 +50,7 @@ class Entries:
 
 
 class Stage:
-    """Waiting pulls, of which each has a number, and the numbers of those that were run again."""
+    """Waiting pulls with numbers, and the numbers of the pulls that were answered."""
 
     def __init__(self, *codes: int) -> None:
         self.clock = HandClock()
@@ -101,7 +101,7 @@ def test_an_arrival_wakes_the_pulls_of_its_queue_in_their_order() -> None:
 
 
 class Turns:
-    """A scheduler that makes its calls when it is told to."""
+    """A scheduler that makes its calls on demand."""
 
     def __init__(self) -> None:
         self.planned: list[Callable[[], object]] = []
@@ -204,7 +204,7 @@ def test_a_connection_that_ended_is_not_answered() -> None:
     gone.is_open = False
     stage.pulls.expire()
     assert len(stage.pulls) == 2
-    assert stage.take() == [0, 2]  # run again, and answered by nobody: see Peer.resume
+    assert stage.take() == [0, 2]  # called again, and left unanswered: see Peer.resume
     stage.pulls.release_all()
     assert stage.take() == [1, 3]
     assert len(stage.pulls) == 0

@@ -1,4 +1,4 @@
-"""Pulls: what each offset answers, what is filtered, what is refused, and what waits."""
+"""Pulls: their answers by offset, filters, refusals, and waits."""
 
 import asyncio
 import json
@@ -24,7 +24,7 @@ async def tagged(served: Serving, caller: Caller, *tags: str, queue_id: int = 0)
 
 
 async def beat(caller: Caller, expression: str = "*", *, version: int = 5, **changed: Any) -> None:
-    """Take part in group g by a heartbeat."""
+    """Join group g by a heartbeat."""
     tags = [] if expression == "*" else [tag.strip() for tag in expression.split("||")]
     subscription = {
         "topic": "T", "subString": expression, "subVersion": version, "expressionType": "TAG",
@@ -89,11 +89,11 @@ def test_each_offset_has_its_answer(
 
 
 def test_a_damaged_record_is_passed_over(tmp_path: Path) -> None:
-    """The others of the answer arrive, and one that has nothing else leads on."""
+    """The other messages of the answer arrive, and an answer without others leads on."""
 
     async def main(served: Serving, caller: Caller) -> None:
         await tagged(served, caller, "A", "B", "A", "B", "A")
-        served.broker.store.check_again()  # what was just written goes out without a check
+        served.broker.store.check_again()  # messages just written are sent without a check
         log = served.broker.store.log.segments.files[0].map
         size = int.from_bytes(log[:4], "big")
         log[2 * size + 87] ^= 4  # the length of a body
@@ -240,7 +240,7 @@ def test_the_wait_has_an_end(tmp_path: Path) -> None:
         await served.holding(1)
         await asyncio.sleep(29)
         assert served.held == 1
-        answer = await caller.talker.answer()  # the broker looks by itself
+        answer = await caller.talker.answer()  # the broker looks without a request
         assert (answer.code, answer.opaque, answer.remark) == (19, opaque, "OFFSET_OVERFLOW_ONE")
         assert answer.ext["nextBeginOffset"] == "1"
         assert served.held == 0

@@ -1,4 +1,4 @@
-"""Pulls by SQL92: whose expression counts, what is refused, how far one looks, and what waits."""
+"""Pulls by SQL92: the expression that counts, refusals, the length of a look, and waits."""
 
 import asyncio
 import json
@@ -27,13 +27,13 @@ async def numbered(served: Serving, caller: Caller, *numbers: int, topic: str = 
 
 
 def brought(expression: str, queue_offset: int = 0, **changed: Any) -> dict[str, FieldValue]:
-    """The fields of a pull with an expression of its own."""
+    """Return the fields of a pull with an expression."""
     fields: dict[str, FieldValue] = {"expressionType": "SQL92", "subscription": expression}
     return pull_fields(queue_offset, **(fields | changed))
 
 
 async def beat(caller: Caller, expression: str, *, version: int = 5, topic: str = "T", **changed: Any) -> None:
-    """Take part in group g by a heartbeat with a subscription by SQL."""
+    """Join group g by a heartbeat with a subscription by SQL."""
     subscription = {
         "topic": topic, "subString": expression, "subVersion": version, "expressionType": "SQL92",
         "tagsSet": [], "codeSet": [], "classFilterMode": False,
@@ -47,7 +47,7 @@ async def beat(caller: Caller, expression: str, *, version: int = 5, topic: str 
 
 
 async def pulled(caller: Caller, queue_offset: int = 0, **changed: Any) -> Command[Any]:
-    """Pull by what the heartbeats say."""
+    """Pull by the subscriptions of the heartbeats."""
     fields: dict[str, FieldValue] = {"sysFlag": 0, "subVersion": 5, "expressionType": "SQL92"}
     return await caller.pull(queue_offset, **(fields | changed))
 
@@ -148,7 +148,7 @@ def test_a_bad_expression_of_a_heartbeat_is_told_to_the_pulls(tmp_path: Path) ->
 
 
 def test_who_chooses_by_class_gets_everything(tmp_path: Path) -> None:
-    """RocketMQ answers so, too: the servers that ran such classes are no part of it any more."""
+    """RocketMQ answers in this way, too: it no longer has the servers that ran such classes."""
 
     async def main(served: Serving, caller: Caller) -> None:
         await numbered(served, caller, 1, 7)

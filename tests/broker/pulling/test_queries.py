@@ -22,7 +22,7 @@ def key_fields(key: str, **changed: FieldValue) -> dict[str, FieldValue]:
 
 
 async def find(caller: Caller, key: str, **changed: FieldValue) -> list[bytes]:
-    """The bodies that a query by key answers."""
+    """Return the bodies in the answer to a query by key."""
     answer = await caller.call(12, key_fields(key, **changed))
     if answer.code == 22:
         assert answer.body == b""
@@ -55,7 +55,7 @@ def test_messages_are_found_by_their_keys(tmp_path: Path, binary: bool) -> None:
 
 
 def test_a_damaged_record_is_no_answer(tmp_path: Path) -> None:
-    """A client could not read it, nor what stands behind it."""
+    """A client could not read it, nor the records behind it."""
 
     async def main(served: Serving, caller: Caller) -> None:
         for number in range(3):
@@ -166,7 +166,7 @@ def test_a_queue_of_batches_without_messages_begins_nowhere(tmp_path: Path) -> N
         assert {found["minOffset"] for found in stats["offsetTable"].values()} == {0}
         await caller.sent(topic="B")
         assert await ends(caller, 0) == ["1", "0"]
-        served.broker.store.queue("B", 1)  # as a send that is refused leaves it
+        served.broker.store.queue("B", 1)  # as a refused send leaves it
         assert await ends(caller, 1) == ["0", "-1"]
 
     calling(tmp_path, main)

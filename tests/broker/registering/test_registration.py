@@ -1,4 +1,4 @@
-"""A broker makes itself known to every name server, whatever becomes of them."""
+"""A broker registers with every name server, also after failures of it."""
 
 import asyncio
 import logging
@@ -27,7 +27,7 @@ IDENTITY = Identity("C", "broker-a", 0, "1.1.1.1:10911", "1.1.1.1:10912")
 
 
 class NameServerStub:
-    """Notes what brokers say; refuses while ``refusing``."""
+    """Records registrations; refuses them while ``refusing``."""
 
     def __init__(self) -> None:
         self.refusing = False
@@ -53,7 +53,7 @@ class NameServerStub:
         return None if self.silent else Response()
 
     async def topics(self) -> list[str]:
-        """The topics of the next registration."""
+        """Return the topics of the next registration."""
         _, body = await self.bodies.get()
         return list(body.topic_config_serialize_wrapper.topic_config_table)
 
@@ -94,7 +94,7 @@ def run(main: Callable[[], Awaitable[None]]) -> None:
 
 @pytest.fixture(autouse=True)
 def in_a_hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Try again at once."""
+    """Retry at once."""
     monkeypatch.setattr(module, "RETRY_MS", 1)
 
 
@@ -189,8 +189,7 @@ def test_all_is_told_again_after_the_period(monkeypatch: pytest.MonkeyPatch) -> 
 
 
 def test_all_is_told_again_when_the_connection_is_lost() -> None:
-    """Not 30 s later: a name server that has been started anew, or has not heard of the broker for
-    long, has no route to it."""
+    """Not 30 s later: a name server that was restarted, or had no registration for long, has no route to the broker."""
 
     async def main() -> None:
         stub, broker = NameServerStub(), Broker()

@@ -1,4 +1,4 @@
-"""Where queues are, as a broker is told by name servers."""
+"""Routes of topics from name servers."""
 
 from __future__ import annotations
 
@@ -49,13 +49,13 @@ class Stub:
         return Response(body=fastjson.dumps(Route(self.queues)))
 
     def speak(self) -> None:
-        """Answer all that wait."""
+        """Answer all waiting requests."""
         for peer, request in self._waiting:
             peer.reply(request, self._answer(request))
 
 
 class Told:
-    """What somebody is told, sooner or later."""
+    """Records queues, sooner or later."""
 
     def __init__(self, routes: TopicRoutes, topic: str) -> None:
         self._told: asyncio.Future[Queues | None] = asyncio.get_running_loop().create_future()

@@ -25,7 +25,7 @@ NOBODY = "127.0.0.1:1"
 
 
 async def queues_on(cluster: EmbeddedCluster, topic: str) -> list[int | None]:
-    """How many queues a topic has on each broker; None: it is not there."""
+    """Return the count of a topic's queues on each broker; None: no such topic."""
     found: list[int | None] = []
     async with Admin.of([cluster.name_server]) as admin:
         for broker in cluster.brokers:

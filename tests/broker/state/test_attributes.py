@@ -1,4 +1,4 @@
-"""Attributes: the cases that a real broker was asked for, with its answers."""
+"""Attributes: cases with the answers of a real broker."""
 
 import pytest
 

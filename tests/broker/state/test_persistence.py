@@ -1,4 +1,4 @@
-"""State files: what they hold is kept, and a disk that refuses loses nothing."""
+"""State files: their content is kept, and a failing disk loses nothing."""
 
 import logging
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Settings: what a change at run time does, here and to the file."""
+"""Settings: the effect of a change at run time, here and in the file."""
 
 import logging
 from collections.abc import Collection

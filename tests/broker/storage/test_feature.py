@@ -1,4 +1,4 @@
-"""A damaged record that a read meets is put right by a replica, while the broker runs."""
+"""A damaged record that a read meets is repaired from a replica, while the broker runs."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def topic_fields(topic: str) -> dict[str, FieldValue]:
 
 
 def test_a_created_topic_is_on_the_disk_before_the_answer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Those that come while the disk is at work wait for one more sync, all together."""
+    """Answers that come during a sync wait for one more sync, all together."""
     go_on = threading.Event()
     syncs: list[str] = []
     sync = JsonFile.sync
@@ -44,7 +44,7 @@ def test_a_created_topic_is_on_the_disk_before_the_answer(tmp_path: Path, monkey
         first = asyncio.create_task(caller.talker.answer())
         async with served.caller() as other:
             await until(lambda: len(syncs) == 1)
-            await other.sent(topic="T0")  # nobody else waits
+            await other.sent(topic="T0")  # no other request waits
         assert not first.done()
         go_on.set()
         answers = [await first] + [await caller.talker.answer() for _ in asked[1:]]
@@ -81,7 +81,7 @@ def test_an_answer_in_steps_waits_for_the_disk_too(tmp_path: Path, monkeypatch: 
 def test_what_the_disk_does_not_take_is_said_and_the_next_is_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
 ) -> None:
-    """Nobody waits for ever, and what was not synced is so with the next change."""
+    """No request waits for ever, and changes without a sync get it with the next change."""
     synced: list[Path] = []
     sync = JsonFile.sync
 
@@ -126,7 +126,7 @@ def test_who_writes_a_long_file_rests_until_the_broker_stops(tmp_path: Path) -> 
     rests: list[bool] = []
 
     class LongFile(JsonFile):
-        """Is never done writing as long as it may rest."""
+        """Takes for ever to write with rests."""
 
         def write(self, content: Mapping[str, Any], rest: Rest = no_rest) -> None:
             while not rests or not rests[-1]:
@@ -150,7 +150,7 @@ def test_a_file_that_fails_is_written_the_next_time_and_those_after_it_at_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     class Failing(JsonFile):
-        """Can't be written at first."""
+        """Fails to write at first."""
 
         has_failed = False
 

@@ -1,4 +1,4 @@
-"""Deleted topics: noted as long as the log holds their records, whatever the process comes to."""
+"""Deleted topics: noted as long as the log holds their records, also after a crash."""
 
 from pathlib import Path
 

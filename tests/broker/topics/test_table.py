@@ -1,4 +1,4 @@
-"""Topics: how they come to be, and that their file keeps them."""
+"""Topics: their creation, and their file."""
 
 import errno
 import json
@@ -167,7 +167,7 @@ def test_each_change_outlives_the_process_at_once(tmp_path: Path) -> None:
     topics.create_in_send("T", "TBW102", 4)
     topics.create_in_send("gone", "TBW102", 4)
     topics.delete("gone")
-    for _ in range(2):  # also by two that are killed one after the other
+    for _ in range(2):  # also after two kills in a row
         later = table_of(root=tmp_path)
         later.load()
         assert later.get("T") == TopicConfig("T", 4, 4, 6)

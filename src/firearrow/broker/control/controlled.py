@@ -252,7 +252,7 @@ class ControlledBroker(Broker):
             self._cut_at = None
         self._is_started = True
         log.info(
-            "broker is made again",
+            "broker has restarted for its role",
             extra={
                 "role": role,
                 "cut_physical_offset": cut_at,

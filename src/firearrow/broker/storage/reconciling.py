@@ -25,7 +25,7 @@ LOST_MESSAGES_MAX: Final = 1 << 20  # of a level that may have lost its deliveri
 def pass_pops(store: MessageStore, offsets: ConsumerOffsets, seconds: float = ACTS_SECONDS) -> None:
     """Move groups behind the messages that they popped in the last ``seconds`` of the log."""
     pops = go_on_behind_pops(store, offsets, seconds)
-    log.info("groups go on behind their pops", extra={"count": pops})
+    log.info("groups continue behind their pops", extra={"count": pops})
 
 
 def place_groups(store: MessageStore, offsets: ConsumerOffsets, write_seconds: float) -> None:
