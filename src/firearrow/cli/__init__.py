@@ -1,9 +1,9 @@
-"""The command line: `firearrow serve`, `firearrow namesrv`, `firearrow broker`."""
+"""Command line of Firearrow: servers, administration, messages, offline stores and Spark jobs."""
 
 EMBEDDED_STORE = "data/store"
-"""Where `firearrow serve` has its store by default, below the working directory."""
+"""Default store directory of `firearrow serve`, below the working directory."""
 
 INTERRUPTED = 130
-"""The exit code of a command that SIGINT ends, as shells have it: 128 and the signal's number."""
+"""Exit code of a command that SIGINT ends, as in shells: 128 plus the number of the signal."""
 
 INTERRUPTED_LINE = "firearrow: interrupted\n"

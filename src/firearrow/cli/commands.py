@@ -25,20 +25,18 @@ class Listed(NamedTuple):
 COMMANDS: Final = (
     Listed("serve", "run a name server and a broker in one process", "serving.servers:serve"),
     Listed("namesrv", "run a name server", "serving.servers:namesrv"),
-    Listed(
-        "controller", "run a controller, which has brokers take the place of lost masters", "serving.servers:controller"
-    ),
+    Listed("controller", "run a controller, which elects a new master when one fails", "serving.servers:controller"),
     Listed("broker", "run a broker, or look at those of a cluster", "cluster.brokers:app"),
-    Listed("topic", "look at topics, make and delete them", "cluster.topics:app"),
-    Listed("group", "look at consumer groups and their clients, make and delete them", "cluster.groups:app"),
+    Listed("topic", "look at topics, create and delete them", "cluster.topics:app"),
+    Listed("group", "look at consumer groups and their clients, create and delete groups", "cluster.groups:app"),
     Listed("message", "send, read, find, trace and resend messages", "messages.commands:app"),
-    Listed("lag", "show what groups have still to consume, in messages and in time", "health.lag:lag"),
-    Listed("offset", "look at where groups are in queues, and move them", "cluster.offsets:app"),
+    Listed("lag", "show the lag of consumer groups, in messages and in time", "health.lag:lag"),
+    Listed("offset", "look at the offsets of consumer groups, and reset them", "cluster.offsets:app"),
     Listed("dlq", "look at dead letters, and send them again", "messages.deadletters:app"),
-    Listed("cluster", "list clusters, take brokers out of use, and restart them one by one", "cluster.clusters:app"),
+    Listed("cluster", "list clusters, drain brokers, and restart them one by one", "cluster.clusters:app"),
     Listed("config", "look at the configuration of servers, and change it", "cluster.configs:app"),
-    Listed("context", "keep how to reach clusters, by names of your own", "cluster.contexts:app"),
-    Listed("completion", "print what makes a shell complete commands and options", "completion:completion"),
+    Listed("context", "name clusters, with their addresses, users and encryption", "cluster.contexts:app"),
+    Listed("completion", "print the completion script for a shell", "completion:completion"),
     Listed("errors", "explain a response code: its cause and its cure", "health.errorcodes:errors"),
     Listed(
         "check",
@@ -50,7 +48,7 @@ COMMANDS: Final = (
         "say why a group does not consume, or why sends are slow: exit code 1 if there is a reason",
         "health.doctor:doctor",
     ),
-    Listed("top", "show what goes through a cluster now: brokers, groups with their lag, topics", "health.top:top"),
+    Listed("top", "show the live throughput of a cluster: brokers, groups with their lag, topics", "health.top:top"),
     Listed("bench", "put a load on a cluster and measure it", "messages.bench:app"),
     Listed("mqadmin", "run a command of RocketMQ's own mqadmin", "mqadmin.command:mqadmin"),
     Listed("store", "inspect, verify and repair a store without a broker", "store.commands:app"),
@@ -59,7 +57,7 @@ COMMANDS: Final = (
 
 
 class Command(NamedTuple):
-    """A command of a group; ``load`` imports what carries it out."""
+    """A command of a group; ``load`` imports its function, or the group of its commands."""
 
     summary: str
     load: Callable[[], Function | CommandGroup]
@@ -68,7 +66,7 @@ class Command(NamedTuple):
 class CommandGroup:
     """Commands below a name, such as those of ``firearrow topic``.
 
-    ``default`` is what the name does without the name of a command behind it.
+    ``default`` is the function of the name alone, without a command behind it.
     """
 
     def __init__(self, default: Function | None = None) -> None:

@@ -1,4 +1,4 @@
-"""`firearrow completion`, and what a shell asks for then: commands, options and names of a cluster."""
+"""`firearrow completion`, and the answers to a completing shell: commands, options, names of the cluster."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ ANSWER_SECONDS_MAX: Final = 1.0
 
 
 def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter("the shell")], /) -> None:
-    """Print what makes a shell complete commands, options, and names of topics, groups and contexts."""
+    """Print the completion script for a shell."""
     from argcomplete.shell_integration import shellcode
 
     sys.stdout.write(shellcode([PROGRAM], shell=shell))
 
 
 def complete() -> None:
-    """Answer a shell that asks how a command line may go on, and end the process."""
+    """Answer a shell that completes a command line, and end the process."""
     from argcomplete import autocomplete
     from argcomplete.lexers import split_line
 
@@ -37,7 +37,7 @@ def complete() -> None:
     words = split_line(line, point)[3]
     program_words = int(os.environ["_ARGCOMPLETE"])
     parser, rest = parser_for(words[program_words:])
-    # to argcomplete, the name of the command is that of a program
+    # argcomplete takes the words of the command for the name of a program
     os.environ["_ARGCOMPLETE"] = str(len(words) - len(rest))
     autocomplete(parser)
 

@@ -1,9 +1,8 @@
-"""Where the `firearrow` command begins: Ctrl-C is one line from here on.
+"""Entry point of the `firearrow` command: from here on, Ctrl-C prints one line.
 
-To import the command line takes a tenth of a second, and to import what a command needs takes
-longer. An exception won't do meanwhile: class statements and C extensions that are being imported
-turn it into another one. A command that has something to end or to stop takes SIGINT itself.
-The start of the interpreter, before this module is read, is out of reach.
+The import of a command takes a tenth of a second or more. KeyboardInterrupt does not fit there: an import inside a
+class statement or a C extension turns it into another exception. A command that must stop something handles SIGINT
+itself. The start of the interpreter, before this module is read, is out of reach.
 """
 
 import os
@@ -27,14 +26,14 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def take_interrupts() -> None:
-    """Have Ctrl-C be one line, unless it is ignored."""
-    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may ignore it
+    """Let Ctrl-C print one line, unless SIGINT is ignored."""
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell may have ignored SIGINT
         signal.signal(signal.SIGINT, _end)
 
 
 def _end(number: int, frame: object) -> None:
     try:  # noqa: SIM105 - nothing is imported before SIGINT is taken
         os.write(2, INTERRUPTED_LINE.encode())
-    except OSError:  # nobody may read it
+    except OSError:  # standard error may be closed
         pass
     os._exit(INTERRUPTED)

@@ -18,17 +18,17 @@ from firearrow.errors import FirearrowError, NotFound
 
 FAILED: Final = 1
 CANNOT: Final = 2
-"""It failed, where 1 says that something is damaged or different."""
+"""Exit code for a failure, where 1 means that something is damaged or different."""
 NOT_FOUND: Final = 3
-"""What a command is about is not there."""
+"""Exit code where the object of a command does not exist."""
 
 
 class NothingFound(FirearrowError):
-    """What a command is about is not there: a file, a name of the user's own, a message."""
+    """The object of a command does not exist: a file, a context, a message."""
 
 
 def exit_code(error: Exception) -> int:
-    """Give the exit code of a command that failed so."""
+    """Give the exit code for this exception."""
     return NOT_FOUND if isinstance(error, NotFound | NothingFound) else FAILED
 
 
@@ -36,19 +36,18 @@ _ERRNO: Final = re.compile(r"\[Errno -?\d+\] (?:(.+): '(.+)'$)?")
 
 
 def carried_out(command: Callable[[], int], failed: int | Callable[[Exception], int], *, as_json: bool = False) -> int:
-    """Do what a command line asks, and give the exit code: ``failed`` for any exception, or what
-    it gives for one.
+    """Run a command and give its exit code: for an exception, ``failed`` or the result of ``failed``.
 
-    An exception is one sentence on standard error, and with ``as_json`` an object with the one
-    member ``error`` on standard output.
+    An exception is one sentence on standard error. With ``as_json`` it is also an object with the one member ``error``
+    on standard output.
     """
     try:
         code = command()
         with naming_output():
             sys.stdout.flush()
-    except Exception as error:  # whatever it is, a user gets a sentence and not a traceback
+    except Exception as error:  # a user gets a sentence for any exception, and no traceback
         if isinstance(error, BrokenPipeError) and output_is_closed():
-            raise  # who reads it has enough, see `firearrow.cli.main`
+            raise  # the reader has closed the output, see `firearrow.cli.main`
         if isinstance(error, WrongCommandLine):
             raise
         tell(error, as_json=as_json)
@@ -57,16 +56,16 @@ def carried_out(command: Callable[[], int], failed: int | Callable[[Exception], 
 
 
 def tell(error: Exception, *, as_json: bool = False) -> None:
-    """Say in one sentence why a command failed."""
+    """Print one sentence with the reason of a failure."""
     said = sentence(error)
     if isinstance(error, OSError) and error.filename == OUTPUT:
         forget_output()
     elif as_json:
         try:
-            import json  # most failures do without it
+            import json  # most failures need no json
 
             print(json.dumps({"error": said}), flush=True)
-        except OSError:  # it is said on standard error
+        except OSError:  # standard error has the sentence
             forget_output()
     print(f"firearrow: {said}", file=sys.stderr)
 
@@ -81,7 +80,7 @@ def sentence(error: BaseException) -> str:
         from firearrow.cli.pipeline.sparkerrors import of_spark
 
         said = of_spark(str(error))
-        if not said.startswith("["):  # what has such a name tells all
+        if not said.startswith("["):  # an error with such a class name is complete
             said = of_spark(f"{error}\n{getattr(error, '_stackTrace', '')}")
     elif isinstance(error, MemoryError):
         said = "not enough memory"
@@ -101,7 +100,7 @@ def _of_system(error: OSError) -> str:
 
 
 def without_number(text: str) -> str:
-    """``[Errno 2] No such file: 'x'`` as ``x: No such file``."""
+    """Give ``[Errno 2] No such file: 'x'`` as ``x: No such file``."""
     return _ERRNO.sub(lambda found: f"{found[2]}: {found[1]}" if found[1] else "", text, count=1)
 
 

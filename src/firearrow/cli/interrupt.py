@@ -1,7 +1,7 @@
-"""Ctrl-C: a command that has started others ends at once, with one line, and leaves none of them.
+"""Ctrl-C in a command with child processes: the command prints one line, kills its children and ends at once.
 
-An exception would not do: while a JVM starts or a job runs it would be waited for, or turned into
-another one. What a command does has to bear being killed anyway.
+KeyboardInterrupt does not fit: while a JVM starts or a job runs, it waits or becomes another exception. Every command
+must survive a kill anyway.
 """
 
 from __future__ import annotations
@@ -18,25 +18,25 @@ from typing import Final
 
 from firearrow.cli import INTERRUPTED, INTERRUPTED_LINE
 
-_CLEAR: Final = "\r\x1b[K"  # a bar may stand on the terminal's line
+_CLEAR: Final = "\r\x1b[K"  # a progress bar may be on the line
 
 
 class Ending:
-    """The handling of SIGINT, and the directories that are removed when the process ends."""
+    """Handler of SIGINT, with the directories that it removes at the end of the process."""
 
     def __init__(self, stderr: int) -> None:
         self._stderr = stderr
         self.temporary: list[Path] = []
 
     def listen(self) -> None:
-        """Take SIGINT; to be called again when something else may have taken it."""
+        """Handle SIGINT; call it again after code that may have installed another handler."""
         if threading.current_thread() is threading.main_thread():
             signal.signal(signal.SIGINT, self._end)
 
     def _end(self, number: int, frame: FrameType | None) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
         line = _CLEAR + INTERRUPTED_LINE if os.isatty(self._stderr) else INTERRUPTED_LINE
-        with suppress(OSError):  # nobody may read it
+        with suppress(OSError):  # standard error may be closed
             os.write(self._stderr, line.encode())
         for pid in _descendants(os.getpid()):
             with suppress(ProcessLookupError):
@@ -48,9 +48,9 @@ class Ending:
 
 @contextmanager
 def ending_at_once() -> Iterator[Ending]:
-    """Have SIGINT end this process and all that it has started, for the time of a block."""
+    """Let SIGINT end this process and its children, for the time of a block."""
     before = signal.getsignal(signal.SIGINT)
-    stderr = os.dup(2)  # 2 itself may come to be a file
+    stderr = os.dup(2)  # descriptor 2 may become a file
     ending = Ending(stderr)
     ending.listen()
     try:
@@ -62,13 +62,13 @@ def ending_at_once() -> Iterator[Ending]:
 
 
 def _descendants(pid: int) -> list[int]:
-    """Processes that a process has started, and those that these have, parents first.
+    """Child processes of a process, with their children, parents first.
 
-    Where there is no /proc there are none: a JVM then ends by itself, as its input does.
+    Without /proc the list is empty; a JVM then ends when its input ends.
     """
     children: dict[int, list[int]] = {}
     for stat in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended
+        with suppress(OSError):  # the process has ended
             behind_name = stat.read_bytes().rpartition(b")")[2].split()
             children.setdefault(int(behind_name[1]), []).append(int(stat.parent.name))
     found = [pid]

@@ -1,8 +1,8 @@
 """The `firearrow` command: arguments in, exit code out.
 
-0 is success, 1 an error that one sentence on standard error explains, 2 a wrong command line, 3
-that what was asked for is not there. Only `store` ends with 1 for damage, 2 for an error.
-Only the module of the command is imported, so that `--version` and `--help` stay instant.
+0 is success, 1 an error that one sentence on standard error explains, 2 a wrong command line, 3 a missing object: a
+topic, a group, a file. Only `store` ends with 1 for damage and 2 for an error. A command line imports only the module
+of its command, so `--version` and `--help` stay instant.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command line (that of the process, if none is given) and give its exit code.
 
-    Who reads the output may close it when there is enough, as `head` does: that is no error.
+    The reader of the output may close it early, as `head` does. That is no error.
     """
     try:
         try:
@@ -38,8 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stdout.flush()
     except BrokenPipeError:
         if not output_is_closed():
-            raise  # it is of a connection
-        forget_output()  # what is left
+            raise  # of a connection
+        forget_output()  # the rest has no reader
         return 0
 
 
@@ -71,7 +71,7 @@ def _run_command(parser: CommandParser, words: Sequence[str]) -> int:
     from firearrow.cli.parameters import WrongCommandLine
 
     bound = parser.bound(words)
-    assert parser.function, "a group without one requires a command"
+    assert parser.function, "argparse requires a command of a group"
     try:
         return _carry_out(parser.function, bound)
     except WrongCommandLine as error:

@@ -32,7 +32,7 @@ class Parameter(NamedTuple):
     names: Sequence[str] = ()
     """By default the name in Python as an option: ``--undo-file`` of ``undo_file``."""
     off: str | None = None
-    """The option that switches it off, of one that is on, off or not given."""
+    """Option that switches it off, where the value is on, off or not given."""
     needed: bool = False
     completer: Completer | None = None
 
@@ -43,12 +43,12 @@ NOT_ASKED: Final = Parameter("")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def options(kind: type[T]) -> type[T]:
-    """Make a class one whose fields are options of the commands that have it as a parameter."""
+    """Turn a class into a group of options: each field is an option of the commands with that parameter."""
     return dataclass(frozen=True, kw_only=True)(kind)
 
 
 def switch(text: str, *, name: str | None = None) -> Parameter:
-    """Give an option without a value, which is off unless it is there."""
+    """Give an option without a value, which is off unless it is given."""
     return Parameter(text, names=_names(name))
 
 
@@ -81,11 +81,11 @@ def _names(name: str | Sequence[str] | None) -> Sequence[str]:
     return (name,) if isinstance(name, str) else name or ()
 
 
-# --- What the values of options may be: functions that read one ---
+# --- Values of options: functions that read one ---
 
 
 class WrongValue(ArgumentTypeError):
-    """A value that an option can't have; argparse gives the sentence on."""
+    """A value that an option can't have; argparse prints the sentence."""
 
 
 def pair(text: str) -> tuple[str, str]:
@@ -133,7 +133,7 @@ def whole_seconds(text: str) -> int:
 
 
 def in_seconds(text: str) -> str:
-    """Give a duration such as 15m as its number of seconds, and all else as it is."""
+    """Give a duration such as 15m as its number of seconds, and any other text unchanged."""
     try:
         whole, rest = divmod(duration_ms(text), 1000)
         return f"{whole}.{rest:03}" if rest else str(whole)
@@ -150,9 +150,6 @@ def moment(text: str) -> int:
 
 
 # --- Options that each may be given, but not together; and proposals for a mistyped word ---
-#
-#  $ firearrow serve --stroe data usage: firearrow serve [options] firearrow serve: error: unrecognized arguments:
-# --stroe; did you mean --store?
 
 
 class WrongCommandLine(Exception):
@@ -187,7 +184,7 @@ def _flag(name: str) -> str:
 
 def proposal(word: str, candidates: Iterable[str]) -> str:
     """Give the end of a sentence that proposes the nearest candidate; nothing if none is near."""
-    import difflib  # only a slip pays for it
+    import difflib  # imported only after a slip
 
     found = difflib.get_close_matches(word, list(candidates), n=1)
     return f"; did you mean {found[0]}?" if found else ""

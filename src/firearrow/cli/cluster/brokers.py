@@ -1,4 +1,4 @@
-"""`firearrow broker`: runs a broker, or shows those of a cluster."""
+"""`firearrow broker`: run a broker, or show the brokers of a cluster."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ app = CommandGroup(run_broker)
 
 @app.command("list")
 async def list_brokers(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """List brokers, slaves too, and whether they answer."""
+    """List brokers and slaves, with their state."""
     async with cluster.admin() as admin:
         info = await admin.cluster()
         servers = servers_in(info, None if of_cluster is None else [of_cluster])
@@ -33,7 +33,7 @@ async def list_brokers(*, of_cluster: OfCluster = None, cluster: ClusterOptions 
 
 
 def brokers_table(servers: Sequence[Server], facts: Sequence[Mapping[str, str] | None]) -> Table:
-    """Give what brokers there are, and what each says of itself."""
+    """Give the table of brokers, with the version and state of each."""
     rows = [[*server, *_state(fact)] for server, fact in zip(servers, facts, strict=True)]
     return Table("Brokers", LIST, rows)
 
@@ -43,16 +43,16 @@ def _state(facts: Mapping[str, str] | None) -> list[Cell]:
 
 
 async def runtime_or_none(admin: Admin, server: Server) -> dict[str, str] | None:
-    """What a broker counts; None if it does not say."""
+    """Runtime statistics of a broker; None if it does not answer."""
     try:
         return await admin.brokers.runtime(server.address)
-    except (OSError, FirearrowError):  # the table says that it does not answer
+    except (OSError, FirearrowError):  # the table shows it as failed
         return None
 
 
 @app.command("show")
 async def show_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """Show everything that a broker counts."""
+    """Show all runtime statistics of a broker."""
     async with cluster.admin() as admin:
         servers = named(await admin.cluster(), broker)
         facts = await concurrently(servers, lambda server: admin.brokers.runtime(server.address))
@@ -66,7 +66,7 @@ async def show_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, outpu
 
 @app.command("stats")
 async def show_stats(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """Show what each master has stored and handed out."""
+    """Show the counters of each master: stored and delivered messages."""
     async with cluster.admin() as admin:
         masters = masters_in(await admin.cluster(), of_cluster)
         facts = await concurrently(masters, lambda master: admin.brokers.runtime(master.address))
@@ -91,7 +91,7 @@ def _counted(broker: str, facts: Mapping[str, str]) -> list[Cell]:
 
 
 def rate_of(facts: Mapping[str, str], name: str) -> float | None:
-    """The rate over the last ten seconds: of three that a broker gives, the first."""
+    """Rate over the last ten seconds, the first of three that a broker gives."""
     return _real(facts.get(name, "").partition(" ")[0])
 
 
@@ -103,7 +103,7 @@ def _whole(facts: Mapping[str, str], name: str) -> int | None:
 def _real(text: str) -> float | None:
     try:
         return float(text)
-    except ValueError:  # there is none
+    except ValueError:  # the broker gives none
         return None
 
 

@@ -1,4 +1,4 @@
-"""`firearrow cluster`: lists clusters, takes brokers out of use, and restarts them one by one."""
+"""`firearrow cluster`: list clusters, drain brokers, and restart them one by one."""
 
 from __future__ import annotations
 
@@ -45,14 +45,14 @@ COMES_BACK: Final = "ended, and started again by `firearrow serve`; not seen in 
 RESTARTED: Final = "restarted"
 DRAINED: Final = ("broker", "address", "state", "left", "seconds")
 START_SECONDS_MAX: Final = 600.0
-"""So long a broker that is restarted may take until it is registered."""
+"""Longest time until a restarted broker must be registered."""
 
 app = CommandGroup()
 
 
 @app.command("list")
 async def list_clusters(*, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """List clusters, and what their masters do now."""
+    """List clusters, with the throughput of their masters."""
     async with cluster.admin() as admin:
         info = await admin.cluster()
         rows: list[list[Cell]] = []
@@ -83,7 +83,7 @@ def _sum(facts: Iterable[Mapping[str, str] | None], name: str) -> float:
 async def drain_broker(
     broker: Broker, /, *, how: DrainOptions = USUAL, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
-    """Have nobody send to a broker any more, and wait until consumers have read what is there."""
+    """Stop sends to a broker, and wait until consumers have read its messages."""
     time = asyncio.get_running_loop().time
     with _interrupts_taken():
         async with cluster.admin() as admin:
@@ -102,7 +102,7 @@ async def drain_broker(
 
 @app.command("undrain")
 async def undrain_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """Have clients send to a broker again that was drained."""
+    """Let clients send to a drained broker again."""
     async with cluster.admin() as admin:
         master = one_master(named(await admin.cluster(), broker))
         await fill(admin, master.broker)
@@ -115,7 +115,7 @@ async def restart_brokers(
 ) -> int:
     """Restart brokers that `serve --brokers` runs on this machine: one by one, drained first.
 
-    The next one follows when it is registered again. Without a name, all masters are restarted.
+    The next broker follows when the last one is registered again. Without a name, all masters are restarted.
     """
     with _interrupts_taken():
         async with cluster.admin() as admin:
@@ -137,7 +137,7 @@ async def _drained(admin: Admin, master: Server, how: DrainOptions) -> Left:
 
 
 async def _restarted(admin: Admin, server: Server, how: DrainOptions, states: dict[Server, str]) -> list[Cell]:
-    """Restart one; raises ConfigError where nobody would start it again."""
+    """Restart one broker. Raises ConfigError if no supervisor would start it again."""
     time = asyncio.get_running_loop().time
     began, left = time(), ""
     is_master = server.number == MASTER
@@ -165,7 +165,7 @@ async def _restarted(admin: Admin, server: Server, how: DrainOptions, states: di
 
 
 async def _is_again(admin: Admin, server: Server, before: str | None, pid: int) -> bool:
-    """Tell whether a broker is known again, and is another process."""
+    """Tell whether a broker is registered again, as a new process."""
     if await boot(admin, server) in (None, before):
         return False
     return await _pid(admin, server) not in (0, pid)
@@ -182,7 +182,7 @@ async def _checked_pid(admin: Admin, server: Server) -> int:
 
 
 async def _pid(admin: Admin, server: Server) -> int:
-    """The process of a broker, which is started again when it ends; 0 if there is none here."""
+    """Process id of a broker that a supervisor on this machine restarts; 0 without one."""
     config = await admin.brokers.config(server.address)
     control = read_control(Path(config.get("storePathRootDir", "")).parent)
     there = {} if control is None else {it.address: it.pid for it in control.brokers.values()}
@@ -195,7 +195,7 @@ def _say(what: str) -> None:
 
 @contextmanager
 def _told_if_it_fails(states: dict[Server, str]) -> Iterator[dict[Server, str]]:
-    """Say how far each broker is where a block does not come to its end."""
+    """Print the state of each broker if a block fails."""
     try:
         yield states
     except BaseException:
@@ -206,10 +206,12 @@ def _told_if_it_fails(states: dict[Server, str]) -> Iterator[dict[Server, str]]:
 
 @contextmanager
 def _interrupts_taken() -> Iterator[None]:
-    """Have Ctrl-C end a block as cancelled, so that a broker is not left without senders, or not
-    without a word. What is done for that then is not interrupted again."""
+    """Let Ctrl-C cancel a block, so that its cleanup gives a drained broker back, or at least prints its state.
+
+    A second Ctrl-C does not interrupt the cleanup.
+    """
     loop, task = asyncio.get_running_loop(), asyncio.current_task()
-    assert task is not None, "a command is one"
+    assert task is not None, "a command runs in a task"
 
     def interrupt() -> None:
         loop.add_signal_handler(signal.SIGINT, lambda: None)

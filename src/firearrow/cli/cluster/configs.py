@@ -1,4 +1,4 @@
-"""`firearrow config`: looks at the configuration of brokers and name servers, and changes it."""
+"""`firearrow config`: show and change the configuration of brokers and name servers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def get_config(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
-    """Show keys of the configuration as they are in effect: of all brokers, unless said."""
+    """Show the effective configuration; of all brokers, unless options name servers."""
     async with cluster.admin() as admin:
         servers = await _servers(admin, broker, name_servers)
         found = [(it, await _config(admin, it, name_servers)) for it in servers]
@@ -82,7 +82,7 @@ async def set_config(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Change keys of the configuration; shows what each was and will be."""
+    """Change keys of the configuration; shows the value of each before and after."""
     if (broker is not None) + all_brokers + name_servers != 1:
         raise WrongCommandLine("one of --broker, --all-brokers and --name-servers is required")
     changes = dict(pairs)
@@ -104,7 +104,7 @@ async def undo(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Set keys of the configuration to what they were before they were changed."""
+    """Set the keys of a change to their former values."""
     undone = read_undo(file, ConfigUndo)
     wanted: dict[str, dict[str, str]] = defaultdict(dict)
     for it in undone.keys:
@@ -121,7 +121,7 @@ async def _change(
     undo_file: Path | None,
     output: Output,
 ) -> int:
-    """Have servers change keys, or show what they would change."""
+    """Change keys of servers, or preview the change."""
     before = {it: await _config(admin, it, name_servers) for it in wanted}
     unknown = [(it, key) for it, keys in wanted.items() for key in keys if key not in before[it]]
     if unknown:
@@ -144,7 +144,7 @@ async def _change(
 
 
 async def _carry_out(admin: Admin, keys: Sequence[Key], name_servers: bool, undo_file: Path | None) -> str:
-    """Change what is to be another; give a line that says how that is undone."""
+    """Change the keys that differ; give the line that names the undo file."""
     others = [it for it in keys if it.before != it.after]
     if not others:
         return ""

@@ -1,4 +1,4 @@
-"""Clusters by names of the user's own: a file that says how each is reached.
+"""Contexts: a file with names for clusters, and the addresses, user and encryption of each.
 
     use = "production"
 
@@ -39,7 +39,7 @@ OTHERS_MAY: Final = stat.S_IRWXG | stat.S_IRWXO
 
 
 class Context(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
-    """How a cluster is reached."""
+    """Addresses, user and encryption of a cluster."""
 
     name_servers: str
     access_key: str | None = None
@@ -52,7 +52,7 @@ class Context(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
     tls_verify: bool = True
 
     def credentials(self) -> Credentials | None:
-        """Give the user that it names, with the secret; ConfigError if there is none to be had."""
+        """Give the user of the context, with the secret; ConfigError if the secret is missing."""
         if self.access_key is None:
             return None
         if self.secret_file is not None:
@@ -64,7 +64,7 @@ class Context(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
         return Credentials(self.access_key, secret)
 
     def encryption(self) -> Tls | None:
-        """Give how to encrypt, if it says so."""
+        """Give the TLS settings; None without encryption."""
         if not self.tls:
             return None
         files = (self.tls_ca, self.tls_certificate, self.tls_key)
@@ -72,37 +72,37 @@ class Context(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
 
 
 class Contexts(msgspec.Struct, frozen=True, omit_defaults=True):
-    """The file; ``use`` is the name of the one that counts where none is named."""
+    """The file; ``use`` names the context that counts if the command line names none."""
 
     use: str | None = None
     contexts: dict[str, Context] = {}
 
     def named(self, name: str) -> Context:
-        """Give one; NothingFound says which there are."""
+        """Give a context by its name; NothingFound lists the existing ones."""
         if name not in self.contexts:
             known = ", ".join(sorted(self.contexts)) or "none"
             raise NothingFound(f"there is no context {name!r}; there are: {known}")
         return self.contexts[name]
 
     def in_use(self) -> Context | None:
-        """Give the one that counts where none is named."""
+        """Give the context that counts if the command line names none."""
         return None if self.use is None else self.named(self.use)
 
 
 def path_of_contexts() -> Path:
-    """Where the file is, or would be."""
+    """Path of the file, which may not exist yet."""
     home = os.environ.get(DIRECTORY)
     return (Path(home) if home else Path.home() / ".config") / "firearrow" / "contexts.toml"
 
 
 def load_contexts() -> Contexts:
-    """Read the file; without one there are none. ConfigError says what is wrong with it."""
+    """Read the file; without a file there are no contexts. ConfigError names the fault in the file."""
     path = path_of_contexts()
     try:
         data = path.read_bytes()
     except FileNotFoundError:
         return Contexts()
-    import tomllib  # who has no such file need not wait for it
+    import tomllib  # only needed with a file
 
     try:
         return msgspec.convert(tomllib.loads(data.decode()), Contexts)
@@ -131,7 +131,7 @@ def as_toml(contexts: Contexts) -> str:
 
 
 def secret_in(path: Path) -> str:
-    """Read a secret, the first line of a file; ConfigError if others can read it, too."""
+    """Read a secret, the first line of a file; ConfigError if other users can read the file."""
     with naming(path):
         mode = path.stat().st_mode
         if mode & OTHERS_MAY:
@@ -143,10 +143,10 @@ def secret_in(path: Path) -> str:
 
 
 def _quoted(value: str | bool) -> str:
-    return json.dumps(value, ensure_ascii=False)  # what TOML's strings and booleans are, too
+    return json.dumps(value, ensure_ascii=False)  # TOML writes strings and booleans as JSON does
 
 
-# --- `firearrow context`: keeps how to reach clusters, by names of the user's own ---
+# --- `firearrow context`: add, use and remove contexts ---
 
 
 COLUMNS: Final = ("inUse", "name", "nameServers", "accessKey", "tls")
@@ -164,20 +164,20 @@ def list_contexts(*, output: Output = PLAIN) -> None:
 
 @options
 class ContextOptions:
-    """How a cluster is reached."""
+    """Addresses, user and encryption of a cluster."""
 
     name_server: Annotated[str, valued("HOST:PORT;...", "name servers of the cluster", name=("-n", "--name-server"))]
     access_key: Annotated[str | None, valued("NAME", "the user, for servers with access control")] = None
     secret_env: Annotated[str | None, valued("VARIABLE", "variable of the environment with the user's secret")] = None
-    secret_file: Annotated[Path | None, valued("FILE", "file with the user's secret, which only you can read")] = None
+    secret_file: Annotated[Path | None, valued("FILE", "file with the user's secret, readable by you alone")] = None
     tls: Annotated[bool, switch("encrypt connections")] = False
     tls_ca: Annotated[Path | None, valued("FILE", "authorities to trust (default: the system's)")] = None
     tls_certificate: Annotated[Path | None, valued("FILE", "certificate to show to the servers")] = None
     tls_key: Annotated[Path | None, valued("FILE", "key of that certificate")] = None
-    tls_any: Annotated[bool, switch("take any certificate, as RocketMQ's clients do")] = False
+    tls_any: Annotated[bool, switch("accept any certificate, as RocketMQ's clients do")] = False
 
     def context(self) -> Context:
-        """Give the context; raises if the options don't fit, and if a file can't be used."""
+        """Give the context; WrongCommandLine for options that don't fit, ConfigError for a file that can't be used."""
         self._check()
         if self.secret_file is not None:
             secret_in(self.secret_file)
@@ -215,7 +215,7 @@ def add_context(
     use: Annotated[bool, switch("use it from now on")] = False,
     output: Output = PLAIN,
 ) -> None:
-    """Add a context, or replace it; the first one is used from then on."""
+    """Add or replace a context; the first context is used from then on."""
     if not name.strip() or not name.isprintable():
         raise ConfigError(f"{name!r} can't be a context's name")
     before = load_contexts()
@@ -237,7 +237,7 @@ def use_context(name: Name, /, *, output: Output = PLAIN) -> None:
 
 @app.command("remove")
 def remove_context(name: Name, /, *, output: Output = PLAIN) -> None:
-    """Forget a context."""
+    """Remove a context."""
     before = load_contexts()
     before.named(name)
     kept = {other: context for other, context in before.contexts.items() if other != name}

@@ -1,11 +1,10 @@
-"""Takes a broker out of use, so that it can be stopped without a send that fails, and back.
+"""Draining of a broker: taking it out of use, so that a stop fails no send, and giving it back.
 
-First name servers take its write permission away (request 205). RocketMQ's clients ask for routes
-each 30 s, so a while later nobody sends to it any more. Consumers go on reading. It is drained when
-it has got nothing since the last look, and no group that is online has anything to read there.
-Groups without consumers are not waited for: their messages are there when the broker is.
+First the name servers remove its write permission (request 205). RocketMQ's clients refresh routes every 30 s, so sends
+stop a while later. Consumers go on reading. A broker is drained when no message has arrived since the last check, and
+no online group has anything to read there. Groups without consumers do not count: their messages stay on the broker.
 
-Whatever has a broker registered anew undoes that for some topics: so it is said again at each look.
+A new registration of the broker restores the permission of some topics. So each check removes the permission again.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ from firearrow.wire.bodies import ClusterInfo
 
 LOOK_SECONDS: Final = 1.0
 ROUTE_SECONDS: Final = 35.0
-"""How long clients may go by an old route: RocketMQ's ask for it each 30 s."""
+"""Longest time that clients use an old route: RocketMQ's refresh it every 30 s."""
 DEADLINE_SECONDS: Final = 120.0
 
 Tell = Callable[[str], None]
@@ -47,16 +46,16 @@ def _seconds(text: str) -> float:
 
 @options
 class DrainOptions:
-    """How long is waited, and for what."""
+    """Limits of a drain."""
 
-    deadline: Annotated[
-        float, valued("SECONDS", "wait no longer than this for what there is to read (default: 120)", _seconds)
-    ] = DEADLINE_SECONDS
+    deadline: Annotated[float, valued("SECONDS", "longest wait for unread messages (default: 120)", _seconds)] = (
+        DEADLINE_SECONDS
+    )
     route_seconds: Annotated[
         float,
         valued(
             "SECONDS",
-            "how long clients may not notice that they are to send elsewhere (default: 35; RocketMQ's look each 30 s)",
+            "longest time that clients use an old route (default: 35; RocketMQ's clients refresh it every 30 s)",
             _seconds,
         ),
     ] = ROUTE_SECONDS
@@ -66,15 +65,14 @@ USUAL: Final = DrainOptions()
 
 
 class Left(NamedTuple):
-    """What keeps a broker from being drained: groups that are online with what they have to read
-    there, and whether it still gets messages."""
+    """Reasons why a broker is not drained yet: the lag of online groups, and arriving messages."""
 
     lags: dict[str, int]
     gets_messages: bool
 
     @property
     def nothing(self) -> bool:
-        """Tell whether it is drained."""
+        """Tell whether the broker is drained."""
         return not self.lags and not self.gets_messages
 
     def __str__(self) -> str:
@@ -83,7 +81,7 @@ class Left(NamedTuple):
 
 
 def check_others(info: ClusterInfo, master: Server) -> None:
-    """Raise ConfigError where no other master could take what is sent."""
+    """Raise ConfigError if no other master could take the sends."""
     others = [it for it in masters_in(info, master.cluster) if it.broker != master.broker]
     if not others:
         raise ConfigError(f"{master.broker} is the only master of {master.cluster}: without it nobody can send")
@@ -98,8 +96,7 @@ def one_master(servers: Sequence[Server]) -> Server:
 
 
 async def drain(admin: Admin, master: Server, how: DrainOptions, tell: Tell) -> Left:
-    """Have nobody send to a broker, and wait until what is there is read, or as long as is asked;
-    give what is left then."""
+    """Stop sends to a broker, and wait until its messages are read or the time limit ends; give the rest."""
     time = asyncio.get_running_loop().time
     began, puts, told = time(), "", ""
     while True:
@@ -117,7 +114,7 @@ async def drain(admin: Admin, master: Server, how: DrainOptions, tell: Tell) -> 
 
 
 async def fill(admin: Admin, broker: str) -> None:
-    """Have clients send to a broker again; a name server that fails is told when all were asked."""
+    """Let clients send to a broker again. All name servers are asked before an error is raised."""
     servers = admin.name_servers
     answers = await asyncio.gather(
         *(servers.add_write_perm(address, broker) for address in servers.addresses), return_exceptions=True
@@ -129,7 +126,7 @@ async def fill(admin: Admin, broker: str) -> None:
 
 @asynccontextmanager
 async def filled_if_it_fails(admin: Admin, broker: str) -> AsyncIterator[None]:
-    """Have clients send to a broker again where a block does not come to its end."""
+    """Let clients send to a broker again if a block fails."""
     try:
         yield
     except BaseException:
@@ -138,12 +135,12 @@ async def filled_if_it_fails(admin: Admin, broker: str) -> AsyncIterator[None]:
 
 
 async def _puts(admin: Admin, master: Server) -> str:
-    """How many messages a broker has got."""
+    """Number of messages that a broker has received."""
     return (await admin.brokers.runtime(master.address)).get("msgPutTotalTodayNow", "")
 
 
 async def _lags(admin: Admin, master: Server) -> dict[str, int]:
-    """What groups that are online have to read on a broker."""
+    """Lag of online groups on a broker, by group."""
     progress = await admin.offsets.all_progress(master.address, ordered=False, seconds=ALL_SECONDS)
     lags: dict[str, int] = {}
     for groups in progress.consume_stats_list:
@@ -158,13 +155,12 @@ async def _lags(admin: Admin, master: Server) -> dict[str, int]:
 async def _is_online(admin: Admin, master: Server, group: str) -> bool:
     try:
         return bool((await admin.groups.consumers(master.address, group)).connection_set)
-    except BrokerError:  # 206: it has no consumers
+    except BrokerError:  # 206: no consumers
         return False
 
 
 async def boot(admin: Admin, server: Server) -> str | None:
-    """When a broker was started, as it says itself; None if it does not answer, or is not known to
-    every name server."""
+    """Start time of a broker, by its own clock; None if it does not answer, or a name server does not know it."""
     facts = await runtime_or_none(admin, server)
     if facts is None:
         return None

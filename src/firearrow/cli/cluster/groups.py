@@ -1,4 +1,4 @@
-"""`firearrow group`: looks at consumer groups and their clients, makes and deletes groups."""
+"""`firearrow group`: show consumer groups and their clients, create and delete groups."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ async def list_groups(
 
 
 async def _clients(admin: Admin, name: str, master: Server) -> ConsumerConnection | None:
-    """The clients of a group; None if it has none now."""
+    """Clients of a group; None without an online client."""
     try:
         return await admin.consumers(name, master.address)
     except BrokerError as error:
@@ -120,7 +120,7 @@ async def show_group(name: Group, /, *, cluster: ClusterOptions = ANY, output: O
 
 async def _configured(admin: Admin, name: str) -> Table:
     async def ask(master: Server) -> list[Cell] | None:
-        # not `config` alone: a broker that makes groups by itself would make it to answer
+        # not `config`: a broker that creates groups automatically would create this one
         table = await admin.groups.configs(master.address)
         config = table.subscription_group_table.get(name)
         if config is None:
@@ -147,15 +147,15 @@ async def create_group(
     /,
     *,
     retries: Annotated[int | None, valued("N", "tries before a message is a dead letter (new: 16)")] = None,
-    ordered: Annotated[bool | None, either("consumes in order: brokers lend queues to one client")] = None,
-    disabled: Annotated[bool | None, either("gets no messages for the time being", off="--enabled")] = None,
-    broadcast: Annotated[bool | None, either("clients may each get all (new: yes)")] = None,
+    ordered: Annotated[bool | None, either("consume in order: brokers lock each queue for one client")] = None,
+    disabled: Annotated[bool | None, either("deliver no messages for the time being", off="--enabled")] = None,
+    broadcast: Annotated[bool | None, either("allow broadcasting: each client gets all messages (new: yes)")] = None,
     undo_file: UndoFile = None,
     of_cluster: OfCluster = None,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
-    """Make a consumer group on each broker, or change what is given of it."""
+    """Create a consumer group on each broker, or change the given settings."""
     given = given_of(
         consume_enable=None if disabled is None else not disabled,
         consume_broadcast_enable=broadcast,
@@ -181,13 +181,13 @@ async def delete_group(
     name: Group,
     /,
     *,
-    keep_offsets: Annotated[bool, switch("keep how far the group has got")] = False,
+    keep_offsets: Annotated[bool, switch("keep the offsets of the group")] = False,
     apply: Apply = False,
     undo_file: UndoFile = None,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
-    """Delete a consumer group, and how far it has got."""
+    """Delete a consumer group with its offsets."""
     note = PREVIEW
     async with cluster.admin() as admin:
         configured = await _configured(admin, name)
@@ -212,7 +212,7 @@ async def delete_group(
 async def undo(
     file: FromFile, /, *, apply: Apply = False, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
-    """Make a consumer group again that was deleted, where it was, or set what a change set."""
+    """Restore a deleted consumer group with its offsets, or the settings before a change."""
     undone = read_undo(file, GroupUndo)
     async with cluster.admin() as admin:
         table = await made_again(admin, undone, apply=apply)
@@ -222,14 +222,14 @@ async def undo(
 
 @app.command("clients")
 async def list_clients(name: Group, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """List the clients of a group, and what it subscribes to."""
+    """List the clients of a group, and its subscriptions."""
     async with cluster.admin() as admin:
         masters = masters_in(await admin.cluster())
         found = await concurrently(masters, lambda master: _clients(admin, name, master))
     rows: dict[str, list[Cell]] = {}
     for connections in found:
         for client in connections.connection_set if connections else ():
-            assert connections is not None, "it has clients"
+            assert connections is not None, "a client has a connection"
             rows[client.client_id] = [
                 name,
                 client.client_id,
@@ -251,7 +251,7 @@ def _subscriptions(name: str, connections: ConsumerConnection) -> str:
     )
 
 
-# --- What a deleted group was, and making it again: its configuration, and how far it had got ---
+# --- Undo: the configuration and the offsets of a group ---
 
 
 COLUMNS: Final = ("group", "broker", "topic", "queueId", "beforeOffset", "afterOffset", "state")
@@ -259,7 +259,7 @@ GONE: Final = "queue is gone"
 
 
 class At(msgspec.Struct, frozen=True, rename="camel"):
-    """Where a group was in a queue."""
+    """Offset of a group in a queue."""
 
     topic: str
     broker: str
@@ -273,7 +273,7 @@ class At(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GroupUndo(Undo, frozen=True, kw_only=True, tag="group"):
-    """The file; ``forbidden`` are the topics that a group was not to read, by broker."""
+    """The file; ``forbidden`` has the topics that a group must not read, by broker."""
 
     group: str
     configs: list[Had[SubscriptionGroupConfig]]
@@ -282,7 +282,7 @@ class GroupUndo(Undo, frozen=True, kw_only=True, tag="group"):
 
 
 async def group_now(admin: Admin, group: str, *, with_offsets: bool) -> GroupUndo:
-    """Give what is to be known to make a group again."""
+    """Give the present configuration and offsets of a group, enough to restore it."""
     configs: list[Had[SubscriptionGroupConfig]] = []
     forbidden: list[Had[list[str]]] = []
     for master in masters_in(await admin.cluster()):
@@ -303,7 +303,7 @@ async def _offsets(admin: Admin, group: str) -> Mapping[MessageQueue, int]:
 
 
 async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
-    """Make a group again, or look what there is to do."""
+    """Restore a group, or preview the changes."""
     brokers = {it.broker for it in undo.configs} | {it.broker for it in undo.offsets}
     addresses = await addresses_of(admin, brokers)
 
@@ -326,7 +326,7 @@ async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
 
 
 async def _moved_back(admin: Admin, undo: GroupUndo, addresses: Mapping[str, str], *, apply: bool) -> list[list[Cell]]:
-    """Move the group to where it was in each queue, as far as the queue is there."""
+    """Reset the group to its former offset in each queue that still exists."""
     ends = await _ends(admin, undo.offsets, addresses)
     before = await _offsets(admin, undo.group)
     moves: dict[At, Move] = {}
@@ -352,7 +352,7 @@ async def _moved_back(admin: Admin, undo: GroupUndo, addresses: Mapping[str, str
 async def _ends(
     admin: Admin, offsets: Sequence[At], addresses: Mapping[str, str]
 ) -> dict[MessageQueue, tuple[int, int]]:
-    """The ends of the queues that are there."""
+    """Smallest and largest offset of each existing queue."""
 
     async def ask(place: tuple[str, str]) -> dict[MessageQueue, tuple[int, int]]:
         broker, topic = place

@@ -1,4 +1,4 @@
-"""The brokers that a command asks, and asking many at once."""
+"""Masters of a cluster, and requests to all of them at once."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterIn
 
 Pattern = Annotated[str | None, Parameter("names that match this, with * and ? (default: all)")]
 OfCluster = Annotated[str | None, valued("NAME", "brokers of this cluster (default: all)", name="--cluster")]
-Apply = Annotated[bool, switch("do it; without, it is only shown what would be done")]
+Apply = Annotated[bool, switch("carry it out; without it, only show the changes")]
 PREVIEW: Final = "Nothing is changed yet: --apply does it."
 
 
 def matches(name: str, pattern: str | None) -> bool:
-    """Tell whether a name is one of those that are asked for."""
+    """Tell whether a name matches the pattern of a command line."""
     return pattern is None or fnmatchcase(name, pattern)
 
 
@@ -38,7 +38,7 @@ def masters_in(info: ClusterInfo, cluster: str | None = None) -> list[Server]:
 
 
 def named(info: ClusterInfo, broker: str) -> list[Server]:
-    """Give the servers of a broker's name, master and slaves, or the one with an address."""
+    """Give master and slaves by the name of a broker, or one server by its address."""
     found = [it for it in servers_in(info) if broker in (it.broker, it.address)]
     if not found:
         known = ", ".join(sorted(info.broker_addr_table)) or "none"
@@ -49,7 +49,7 @@ def named(info: ClusterInfo, broker: str) -> list[Server]:
 async def ask_masters(
     admin: Admin, what: str, ask: Callable[[Server], Awaitable[list[Cell] | None]]
 ) -> list[list[Cell]]:
-    """Give a row from each master that knows of something; NothingFound if none does."""
+    """Give the rows of the masters that have one; NothingFound if no master has."""
     rows = [row for row in await concurrently(masters_in(await admin.cluster()), ask) if row]
     if not rows:
         raise NothingFound(f"there is no {what}")
@@ -62,7 +62,7 @@ def addresses_by_broker(info: ClusterInfo) -> Mapping[str, str]:
 
 
 async def addresses_of(admin: Admin, brokers: Iterable[str]) -> Mapping[str, str]:
-    """Give the addresses of the masters of these brokers; NothingFound if one is not there."""
+    """Give the addresses of the masters of these brokers; NothingFound if one is not registered."""
     found = addresses_by_broker(await admin.cluster())
     wanted = sorted(brokers)
     missing = [broker for broker in wanted if broker not in found]
@@ -72,6 +72,6 @@ async def addresses_of(admin: Admin, brokers: Iterable[str]) -> Mapping[str, str
 
 
 def perm_text(perm: int) -> str:
-    """Give what may be done with a topic's queues: ``rw`` and so on, ``-`` for nothing."""
+    """Give the permissions of a topic as letters: ``rw`` and so on, ``-`` for none."""
     bits = ((PERM_READ, "r"), (PERM_WRITE, "w"), (PERM_INHERIT, "x"))
     return "".join(letter for bit, letter in bits if perm & bit) or "-"

@@ -1,6 +1,6 @@
-"""`firearrow offset`: looks at where groups are in queues, and moves them.
+"""`firearrow offset`: show the offsets of consumer groups, and reset them.
 
-What moves a group shows a preview; `--apply` does it, and writes a file that undoes it.
+A command that resets offsets shows a preview. `--apply` carries it out and writes an undo file.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ InQueue = Annotated[int | None, valued("ID", "in this queue (default: all)")]
 
 
 def place(text: str) -> str | int:
-    """Read where a group is to go on: at an end, or at a time, which is given in ms."""
+    """Read the target of a reset: an end of the queue, or a time, which is given in ms."""
     return text if text in (EARLIEST, LATEST) else moment(text)
 
 
@@ -48,7 +48,7 @@ app = CommandGroup()
 async def get_offsets(
     group: Group, /, *, topic: InTopic = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> None:
-    """Show where a group is in each queue."""
+    """Show the offset of a group in each queue."""
     async with cluster.admin() as admin:
         found = await of_group(admin, group, topic)
     rows: list[list[Cell]] = [
@@ -71,7 +71,7 @@ async def get_offsets(
 async def seek(
     group: Group,
     topic: Topic,
-    offset: Annotated[int, valued(None, "the message to go on with in each queue", count)],
+    offset: Annotated[int, valued(None, "new offset in each queue", count)],
     /,
     *,
     broker: OnBroker = None,
@@ -81,7 +81,7 @@ async def seek(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Have a group go on at an offset."""
+    """Reset a group to an offset."""
     async with cluster.admin() as admin:
         ends = await _ends(admin, topic, broker, queue)
         after = {it: min(max(offset, end.min_offset), end.max_offset) for it, end in ends.items()}
@@ -98,8 +98,7 @@ async def reset(
         str | int,
         valued(
             "earliest|latest|TIME",
-            "where to go on; TIME is ISO 8601 (default: UTC), and means the first message "
-            "that was stored then or later",
+            "new position; TIME is ISO 8601 (default: UTC), and means the first message stored then or later",
             place,
         ),
     ],
@@ -110,7 +109,7 @@ async def reset(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Have a group go on at the begin, at the end, or at a time."""
+    """Reset a group to the beginning, to the end, or to a time."""
     async with cluster.admin() as admin:
         ends = await _ends(admin, topic, broker, queue)
         if isinstance(to, int):
@@ -129,8 +128,8 @@ async def reset(
 
 @app.command("clone")
 async def clone(
-    group: Annotated[str, Parameter("the group whose offsets are taken", completer=groups)],
-    to: Annotated[str, Parameter("the group that gets them", completer=groups)],
+    group: Annotated[str, Parameter("group to copy the offsets from", completer=groups)],
+    to: Annotated[str, Parameter("group to reset", completer=groups)],
     /,
     *,
     topic: InTopic = None,
@@ -139,12 +138,12 @@ async def clone(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Have a group go on where another is."""
+    """Reset a group to the offsets of another group."""
     async with cluster.admin() as admin:
         after = {
             queue: offset
             for queue, offset in (await offsets_now(admin, group, topic)).items()
-            if not queue.topic.startswith("%")  # retries are a group's own
+            if not queue.topic.startswith("%")  # each group has its own retry topic
         }
         if not after:
             raise NothingFound(f"group {group!r} has no offsets")
@@ -161,7 +160,7 @@ async def undo(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Have a group go on where it was before it was moved."""
+    """Reset a group to its offsets before a reset."""
     undone = read_undo(file, OffsetUndo)
     after = {it.queue: it.before for it in undone.offsets if it.before is not None}
     async with cluster.admin() as admin:
@@ -169,7 +168,7 @@ async def undo(
 
 
 async def _ends(admin: Admin, topic: str, broker: str | None, queue: int | None) -> dict[MessageQueue, TopicOffset]:
-    """The queues that are meant, and what they hold; NothingFound if there are none."""
+    """Chosen queues with their smallest and largest offset; NothingFound without any."""
     stats = await admin.topic_stats(topic)
     found = {
         it: ends
@@ -192,14 +191,14 @@ async def _show_moved(
     return FAILED if "failed" in table.values("state") else 0
 
 
-# Moving a group to other offsets: what would be done, doing it, and the file that undoes it.
+# Reset of offsets: the preview, the reset itself, and the undo file.
 
 
 COLUMNS: Final = ("group", "topic", "broker", "queueId", "beforeOffset", "afterOffset", "messages", "state")
 
 
 class Move(msgspec.Struct, frozen=True, rename="camel"):
-    """A queue, and where a group is in it before and after."""
+    """A queue, with the offset of a group before and after."""
 
     topic: str
     broker: str
@@ -221,7 +220,7 @@ class OffsetUndo(Undo, frozen=True, kw_only=True, tag="offset"):
 
 
 async def offsets_now(admin: Admin, group: str, topic: str | None = None) -> dict[MessageQueue, int]:
-    """Give where a group is, in the queues that it has begun with; none if it has in none."""
+    """Give the committed offsets of a group by queue; empty if it has committed none."""
     try:
         found = await of_group(admin, group, topic)
     except NotFound:
@@ -230,8 +229,10 @@ async def offsets_now(admin: Admin, group: str, topic: str | None = None) -> dic
 
 
 async def carry_out(admin: Admin, group: str, moves: Sequence[Move], *, apply: bool, undo_file: Path | None) -> Table:
-    """Show what would be moved, or move it; raises NothingFound where there is nothing to move, and
-    for a group that brokers do not know, as they refuse its offsets."""
+    """Preview a reset, or carry it out.
+
+    Raises NothingFound without a queue, and for a group that brokers do not know: they refuse its offsets.
+    """
     if not moves:
         raise NothingFound(f"there is no queue in which to move group {group!r}")
     addresses = await addresses_of(admin, {move.broker for move in moves})
@@ -248,7 +249,7 @@ async def carry_out(admin: Admin, group: str, moves: Sequence[Move], *, apply: b
 
 
 def state_of(move: Move, now: int | None) -> str:
-    """Say whether it was moved; consumers that are online may have gone on from there already."""
+    """Give the state of a move; online consumers may have gone on from there already."""
     return "failed" if now == move.before != move.after else "moved"
 
 
@@ -264,13 +265,13 @@ async def _require_known(admin: Admin, group: str, addresses: Mapping[str, str])
 
 
 async def move_all(admin: Admin, group: str, moves: Sequence[Move], addresses: Mapping[str, str]) -> None:
-    """Move a group, which brokers know; consumers that are online are told."""
+    """Commit the new offsets of a group, and notify its online consumers."""
     online = await _is_online(admin, group, sorted(set(addresses.values())))
 
     async def one(move: Move) -> None:
         address = addresses[move.broker]
         await admin.offsets.commit(address, group, move.queue, move.after)
-        if online:  # they go on from where they are unless they are told
+        if online:  # without a notice they go on from their own offset
             await admin.offsets.reset_queue(address, group, move.topic, move.queue_id, move.after)
 
     await concurrently(moves, one)

@@ -1,8 +1,8 @@
-"""Which cluster a command is for: the options of every command that asks one.
+"""Cluster of a command: the options that name it.
 
-The first of these counts: `--name-server`, `--context`, ``NAMESRV_ADDR``, the context in use, a
-name server on this machine (where `firearrow serve` has it). A context brings its user and its
-encryption along; without one the user is that of ``FIREARROW_ACCESS_KEY`` and
+The first of these counts, in this order: `--name-server`, `--context`, ``NAMESRV_ADDR``, the context in use, a
+name server on this machine (where `firearrow serve` has it). A context has its user and its
+encryption; without a context the user is that of ``FIREARROW_ACCESS_KEY`` and
 ``FIREARROW_SECRET_KEY``.
 """
 
@@ -33,7 +33,7 @@ Broker = Annotated[str, Parameter("the broker's name, or its address")]
 
 
 class Target(NamedTuple):
-    """A cluster, and how to get in."""
+    """Name servers of a cluster, user and encryption."""
 
     name_servers: Sequence[str]
     credentials: Credentials | None
@@ -42,7 +42,7 @@ class Target(NamedTuple):
 
 @options
 class ClusterOptions:
-    """Which cluster."""
+    """Options that name a cluster."""
 
     name_server: Annotated[
         str | None,
@@ -57,7 +57,7 @@ class ClusterOptions:
     ] = None
 
     def target(self) -> Target:
-        """Give the cluster; ConfigError if what is given can't be used."""
+        """Give the cluster; ConfigError for options that can't be used."""
         from firearrow.cli.cluster.contexts import load_contexts
         from firearrow.net.address import addresses_of
 
@@ -83,7 +83,7 @@ class ClusterOptions:
 
 
 ANY: Final = ClusterOptions()
-"""The cluster that is meant where no option names one."""
+"""The cluster without any option."""
 
 
 def _of_environment() -> Credentials | None:

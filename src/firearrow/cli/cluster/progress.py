@@ -1,4 +1,4 @@
-"""How far groups are in queues, for the commands that show it and those that change it."""
+"""Progress of consumer groups in queues: offsets, lag and age, for commands that show or change it."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from firearrow.client.queues import Queue
 from firearrow.message.names import is_system_group
 from firearrow.wire.client_bodies import ConsumeStats, MessageQueue, OffsetWrapper, SubscriptionData, is_by_tags
 
-ALL_SECONDS: Final = 50.0  # for all groups of a broker, as upstream's tools wait
-ENTRIES: Final = 1000  # of a queue that are asked for at once
+ALL_SECONDS: Final = 50.0  # for all groups of a broker, as long as RocketMQ's tools wait
+ENTRIES: Final = 1000  # messages per request
 
 
 class Progress(NamedTuple):
-    """A group in a queue: where it is, and how old the message is that it has to consume next."""
+    """Progress of a group in a queue: its offset, and the age of its next message."""
 
     group: str
     queue: MessageQueue
@@ -27,7 +27,7 @@ class Progress(NamedTuple):
     consumed_ms: int
     behind_ms: int | None = None
     wanted: int | None = None
-    """How many of the messages behind the offset the group's filter selects; None if unknown."""
+    """Number of messages behind the offset that the filter of the group selects; None if unknown."""
 
     @property
     def lag(self) -> int:
@@ -36,7 +36,7 @@ class Progress(NamedTuple):
 
 
 async def of_group(admin: Admin, group: str, topic: str | None = None) -> list[Progress]:
-    """Give how far a group is on all masters; BrokerError as `Admin.refuse_empty` if nowhere."""
+    """Give the progress of a group on all masters; BrokerError as `Admin.refuse_empty` without any."""
     found = await found_of(admin, group, topic)
     if not found:
         await admin.refuse_empty(group)
@@ -44,9 +44,9 @@ async def of_group(admin: Admin, group: str, topic: str | None = None) -> list[P
 
 
 async def found_of(admin: Admin, group: str, topic: str | None = None) -> list[Progress]:
-    """Give how far a group is on all masters.
+    """Give the progress of a group on all masters.
 
-    Its retry topic, by whose route RocketMQ's tools go, is not there before a client of it is.
+    RocketMQ's tools follow the route of its retry topic, which does not exist before a client of the group.
     """
     masters = masters_in(await admin.cluster())
     parts = await concurrently(masters, lambda master: admin.offsets.progress(master.address, group, topic))
@@ -54,7 +54,7 @@ async def found_of(admin: Admin, group: str, topic: str | None = None) -> list[P
 
 
 async def of_all(admin: Admin, wanted: Callable[[str], bool]) -> list[Progress]:
-    """Give how far all groups are whose names are wanted, but the brokers' own."""
+    """Give the progress of all groups with wanted names, without the system groups of brokers."""
     masters = masters_in(await admin.cluster())
     found: list[Progress] = []
     for progress in await concurrently(
@@ -80,7 +80,7 @@ def _in_order(found: Iterable[Progress]) -> list[Progress]:
 
 
 async def with_times(admin: Admin, found: list[Progress]) -> list[Progress]:
-    """Add how old the next message is, where a group is behind."""
+    """Add the age of the next message for groups with a lag."""
     addresses = addresses_by_broker(await admin.cluster())
     places = sorted({(it.group, it.queue.topic, it.queue.broker_name) for it in found if it.lag})
 
@@ -96,10 +96,10 @@ async def with_times(admin: Admin, found: list[Progress]) -> list[Progress]:
 
 
 async def with_wanted(admin: Admin, found: list[Progress]) -> list[Progress]:
-    """Add how many messages a group's filter selects: exactly, by looking at each of them.
+    """Add the exact number of messages that the filter of a group selects, by a look at each message.
 
-    Of tags a broker gives the entries of the queues; for an expression by SQL92 it looks at the
-    messages themselves, and what the expression selects is read.
+    For tags, a broker gives the entries of the queues. For an SQL92 expression it evaluates the messages, and the
+    selected messages are read.
     """
     addresses = addresses_by_broker(await admin.cluster())
 
@@ -110,7 +110,7 @@ async def with_wanted(admin: Admin, found: list[Progress]) -> list[Progress]:
 
 
 async def _wanted(admin: Admin, address: str, it: Progress) -> int | None:
-    """Count; None where the group is offline, so that nobody knows what it selects."""
+    """Count selected messages; None for an offline group, whose filter is unknown."""
     at, count = max(it.offset, 0), 0
     while at < it.end:
         page = await admin.brokers.entries(
@@ -125,7 +125,7 @@ async def _wanted(admin: Admin, address: str, it: Progress) -> int | None:
             return sum([1 async for _ in selected])
         entries = page.queue_data or []
         if not entries:
-            break  # the rest is gone: retention was faster
+            break  # retention has deleted the rest
         count += sum(_selects(data, entry.tags_code) for entry in entries)
         at += len(entries)
     return count

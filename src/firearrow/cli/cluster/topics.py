@@ -1,4 +1,4 @@
-"""`firearrow topic`: looks at topics, makes and deletes them."""
+"""`firearrow topic`: show, create and delete topics."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ from firearrow.message import names
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
 
 TYPE: Final = "message.type"
-NEW_QUEUES: Final = 8  # on each broker, of a topic that is made
+NEW_QUEUES: Final = 8  # of a new topic, on each broker
 PERMS: Final = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE}
 LIST: Final = ("topic", "type", "brokers", "readQueues", "writeQueues", "perm")
 SHOW: Final = ("topic", "broker", "readQueues", "writeQueues", "perm", "isOrdered", "attributes")
@@ -73,7 +73,7 @@ async def list_topics(
         info = await admin.cluster()
         masters = masters_in(info, of_cluster)
         tables = await concurrently(masters, lambda master: admin.topics.configs(master.address))
-    servers = {*info.cluster_addr_table, *info.broker_addr_table}  # have topics of their names
+    servers = {*info.cluster_addr_table, *info.broker_addr_table}  # servers have topics of their names
     found: dict[str, list[TopicConfig]] = defaultdict(list)
     for table in tables:
         for topic, config in table.topic_config_table.items():
@@ -103,7 +103,7 @@ def _listed(topic: str, configs: list[TopicConfig]) -> list[Cell]:
 
 @app.command("show")
 async def show_topic(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """Show how a topic is configured on each broker."""
+    """Show the configuration of a topic on each broker."""
     async with cluster.admin() as admin:
         output.show(await _configured(admin, topic))
 
@@ -135,21 +135,21 @@ async def create_topic(
     /,
     *,
     queues: Annotated[int | None, valued("N", "queues on each broker (new: 8)")] = None,
-    perm: Annotated[Literal["rw", "r", "w"] | None, Parameter("may be read, written or both (new: rw)")] = None,
+    perm: Annotated[Literal["rw", "r", "w"] | None, Parameter("permission to read, write or both (new: rw)")] = None,
     message_type: Annotated[
         Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"] | None,
-        Parameter("kind of messages that it is for", names=("--type",)),
+        Parameter("message type of the topic", names=("--type",)),
     ] = None,
-    ordered: Annotated[bool | None, either("senders keep to the queues that they know")] = None,
+    ordered: Annotated[bool | None, either("keep the order of queues: senders do not change queues")] = None,
     attribute: Annotated[
-        tuple[tuple[str, str], ...], repeated("KEY=VALUE", "sets one of the topic's attributes; may be repeated", pair)
+        tuple[tuple[str, str], ...], repeated("KEY=VALUE", "sets an attribute of the topic; may be repeated", pair)
     ] = (),
     undo_file: UndoFile = None,
     of_cluster: OfCluster = None,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
-    """Make a topic on each broker, or change what is given of it."""
+    """Create a topic on each broker, or change the given settings."""
     attributes = dict(attribute) | ({TYPE: message_type} if message_type else {})
     given = given_of(read_queue_nums=queues, write_queue_nums=queues, perm=perm and PERMS[perm], order=ordered)
     note = ""
@@ -198,7 +198,7 @@ async def delete_topic(
 async def undo(
     file: FromFile, /, *, apply: Apply = False, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
-    """Make a topic again that was deleted, without its messages, or set what a change set."""
+    """Restore a deleted topic without its messages, or the settings before a change."""
     undone = read_undo(file, TopicUndo)
     async with cluster.admin() as admin:
         states = await made_again(admin, undone, apply=apply)
@@ -209,7 +209,7 @@ async def undo(
 
 @app.command("stats")
 async def show_stats(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """Show what each queue of a topic holds."""
+    """Show the messages of each queue of a topic."""
     async with cluster.admin() as admin:
         stats = await admin.topic_stats(topic)
     rows: list[list[Cell]] = [
@@ -230,7 +230,7 @@ async def show_stats(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: 
 
 @app.command("routes")
 async def show_routes(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """Show where clients find a topic, as name servers tell them."""
+    """Show the route of a topic, as name servers give it to clients."""
     async with cluster.admin() as admin:
         route = await admin.topics.route(topic)
     queues = {data.broker_name: data for data in route.queue_datas}
@@ -247,11 +247,11 @@ async def show_routes(topic: Topic, /, *, cluster: ClusterOptions = ANY, output:
     output.show(Table("Routes", ROUTES, rows))
 
 
-# --- What a deleted topic was, and making it again: its configuration, and never its messages ---
+# --- Undo: the configuration of a topic, without its messages ---
 
 
 class TopicUndo(Undo, frozen=True, kw_only=True, tag="topic"):
-    """The file; ``order`` is what name servers say of a topic with an order."""
+    """The file; ``order`` is the entry of an ordered topic in the name servers."""
 
     topic: str
     configs: list[Had[TopicConfig]]
@@ -259,7 +259,7 @@ class TopicUndo(Undo, frozen=True, kw_only=True, tag="topic"):
 
 
 async def config_or_none(admin: Admin, address: str, topic: str) -> TopicConfig | None:
-    """Give what a broker knows of a topic; None for nothing."""
+    """Give the configuration of a topic on a broker; None without any."""
     try:
         return await admin.topics.config(address, topic)
     except TopicNotFound:
@@ -267,7 +267,7 @@ async def config_or_none(admin: Admin, address: str, topic: str) -> TopicConfig 
 
 
 async def topic_now(admin: Admin, topic: str) -> TopicUndo:
-    """Give what is to be known to make a topic again."""
+    """Give the present configuration of a topic, enough to restore it."""
     masters = masters_in(await admin.cluster())
     found = await concurrently(masters, lambda it: config_or_none(admin, it.address, topic))
     configs = [Had(master.broker, config) for master, config in zip(masters, found, strict=True) if config is not None]
@@ -279,7 +279,7 @@ async def topic_now(admin: Admin, topic: str) -> TopicUndo:
 
 
 async def made_again(admin: Admin, undo: TopicUndo, *, apply: bool) -> Mapping[str, str]:
-    """Make a topic again, or look what there is to do; give a state by broker."""
+    """Restore a topic, or preview the changes; give a state by broker."""
     brokers = [had.broker for had in undo.configs]
     addresses = await addresses_of(admin, brokers)
     states = await given_back(

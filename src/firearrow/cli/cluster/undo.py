@@ -1,8 +1,7 @@
-"""The file that undoes a change: what was before, as JSON.
+"""Undo file of a change: the former state, as JSON.
 
-``kind`` is the group of commands whose `undo` reads it, ``at`` when it was written, ``nameServers``
-of which cluster it is. It is on the disk before anything is changed, and for the user alone: keys
-of a configuration may be secret.
+``kind`` is the group of commands whose `undo` reads the file, ``at`` the time of the change, ``nameServers`` the
+cluster. The file is durable before the change begins. Only the user may read it: a configuration may have secrets.
 """
 
 from __future__ import annotations
@@ -28,13 +27,13 @@ from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
 UndoFile = Annotated[
-    Path | None, valued("FILE", "the file that undoes it (default: firearrow-undo-NAME-TIME.json here)")
+    Path | None, valued("FILE", "undo file to write (default: firearrow-undo-NAME-TIME.json in the working directory)")
 ]
-FromFile = Annotated[Path, valued(None, "a file that `--apply` has written")]
+FromFile = Annotated[Path, valued(None, "undo file of an earlier `--apply`")]
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind"):
-    """What each has; a subclass for a kind says what was before."""
+    """Fields of every undo file; a subclass for each kind has the former state."""
 
     at: datetime
     name_servers: list[str]
@@ -48,15 +47,15 @@ class _Kind(msgspec.Struct):
 
 
 def circumstances(admin: Admin) -> dict[str, Any]:
-    """Give what each has, as it is now."""
+    """Give the fields of every undo file, with the present time and cluster."""
     at = datetime.fromtimestamp(SystemClock().now_ms() // 1000, UTC)
     return {"at": at, "name_servers": list(admin.name_servers.addresses)}
 
 
 def write_undo(path: Path | None, name: str, undo: Undo) -> Path:
-    """Write the file, by default one with ``name`` in its own; it is on the disk on return.
+    """Write the file, by default with ``name`` in its file name; it is durable on return.
 
-    OSError if it is there already.
+    OSError if it already exists.
     """
     own = name_of_file(name.replace("%", "_"))
     path = path or _free_path(f"firearrow-undo-{own}-{undo.at:%Y%m%dT%H%M%S}Z")
@@ -69,13 +68,13 @@ def write_undo(path: Path | None, name: str, undo: Undo) -> Path:
 
 
 def _free_path(stem: str) -> Path:
-    """A name that no file has: several changes may be made in one second."""
+    """Name of a new file; several changes may fall into one second."""
     names = chain([stem], (f"{stem}-{number}" for number in count(2)))
     return next(path for name in names if not (path := Path(f"{name}.json")).exists())
 
 
 def read_undo(path: Path, kind: type[U]) -> U:
-    """Read the file; ConfigError if it is none of this kind, NothingFound if it is not there."""
+    """Read the file; ConfigError for another kind of file, NothingFound for a missing file."""
     try:
         data = path.read_bytes()
         found = msgspec.json.decode(data, type=_Kind).kind
@@ -88,7 +87,7 @@ def read_undo(path: Path, kind: type[U]) -> U:
         raise ConfigError(f"{path} is no undo file: {error}") from None
 
 
-# What a change leaves as it is of a topic or a group, and giving brokers back what they had.
+# Configuration of topics and groups: the change of some settings, and the way back.
 
 
 C = TypeVar("C")
@@ -96,7 +95,7 @@ K = TypeVar("K", TopicConfig, SubscriptionGroupConfig)
 
 
 class Had(msgspec.Struct, Generic[C], frozen=True):
-    """What a broker had."""
+    """Former configuration on a broker."""
 
     broker: str
     config: C
@@ -109,9 +108,9 @@ async def given_back(
     *,
     apply: bool,
 ) -> list[str]:
-    """Give it back (``apply``) or look what there is to do; give a state for each broker.
+    """Restore the configurations (``apply``) or preview the changes; give a state for each broker.
 
-    ``ask`` gives the config that a broker has now, ``make`` sends it another, with changes of attributes.
+    ``ask`` gives the present configuration of a broker; ``make`` sends another one, with changes of attributes.
     """
 
     async def one(it: Had[K]) -> str:
@@ -129,21 +128,21 @@ async def given_back(
 
 
 def _changes(now: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:
-    """Give what makes attributes others: ``+name`` to set one, ``-name`` to remove one."""
+    """Give changes of attributes for a broker: ``+name`` to set one, ``-name`` to remove one."""
     given = {f"+{name}": text for name, text in wanted.items() if now.get(name) != text}
     return given | {f"-{name}": "" for name in now if name not in wanted}
 
 
 def given_of(**fields: Any) -> dict[str, Any]:
-    """Give the fields of a configuration that a user has said something of."""
+    """Give the fields of a configuration that the command line sets."""
     return {name: value for name, value in fields.items() if value is not None}
 
 
 def changed(had: K, given: Mapping[str, Any], attributes: Mapping[str, str]) -> K:
-    """Give what brokers are told: what they had, but for what is given; attributes as changes."""
+    """Give the configuration to send: the former one with the given fields, and attributes as changes."""
     return replace(had, **given, attributes={f"+{name}": it for name, it in attributes.items()})
 
 
 def alters(had: K, given: Mapping[str, Any], attributes: Mapping[str, str]) -> bool:
-    """Tell whether what is given differs from what a broker had."""
+    """Tell whether the given fields differ from the former configuration."""
     return replace(had, **given, attributes={**had.attributes, **attributes}) != had

@@ -1,4 +1,4 @@
-"""`firearrow check`: whether a cluster is healthy, for monitoring, as Nagios' plugins tell it."""
+"""`firearrow check`: health of a cluster for monitoring, in the format of Nagios plugins."""
 
 from __future__ import annotations
 
@@ -42,45 +42,45 @@ def _limit(name: str, text: str, default: Threshold) -> Parameter:
 
 @options
 class LimitOptions:
-    """From where on something is a warning, and from where on critical."""
+    """Thresholds of warnings and of critical findings."""
 
-    disk_percent: Annotated[Threshold, _limit("--disk", "percent of a disk that are used", _USUAL.disk_percent)] = (
+    disk_percent: Annotated[Threshold, _limit("--disk", "used percent of a disk", _USUAL.disk_percent)] = (
         _USUAL.disk_percent
     )
     lag_messages: Annotated[
         Threshold, _limit("--lag", "messages of a topic that a group has not consumed", _USUAL.lag_messages)
     ] = _USUAL.lag_messages
     lag_seconds: Annotated[
-        Threshold, _limit("--lag-seconds", "how old the first of them is, in seconds", _USUAL.lag_seconds)
+        Threshold, _limit("--lag-seconds", "age of the oldest of them, in seconds", _USUAL.lag_seconds)
     ] = _USUAL.lag_seconds
     dead_letters: Annotated[Threshold, _limit("--dead", "dead letters of a group", _USUAL.dead_letters)] = (
         _USUAL.dead_letters
     )
-    new_dead_letters: Annotated[Threshold, _limit("--new-dead", "those of the last hour", _USUAL.new_dead_letters)] = (
-        _USUAL.new_dead_letters
-    )
+    new_dead_letters: Annotated[
+        Threshold, _limit("--new-dead", "dead letters of the last hour", _USUAL.new_dead_letters)
+    ] = _USUAL.new_dead_letters
     unconsumed: Annotated[
         Threshold, _limit("--unconsumed", "messages of a topic without consumers", _USUAL.unconsumed)
     ] = _USUAL.unconsumed
     dispatch_bytes: Annotated[
-        Threshold, _limit("--dispatch-bytes", "bytes that queues are behind the log", _USUAL.dispatch_bytes)
+        Threshold, _limit("--dispatch-bytes", "bytes that queues lag behind the log", _USUAL.dispatch_bytes)
     ] = _USUAL.dispatch_bytes
     page_cache_ms: Annotated[
-        Threshold, _limit("--page-cache-ms", "ms for which a put is held up", _USUAL.page_cache_ms)
+        Threshold, _limit("--page-cache-ms", "ms that a put waits for the page cache", _USUAL.page_cache_ms)
     ] = _USUAL.page_cache_ms
     send_wait_ms: Annotated[
-        Threshold, _limit("--send-wait-ms", "ms for which a send waits for its turn", _USUAL.send_wait_ms)
+        Threshold, _limit("--send-wait-ms", "ms that a send waits in its queue", _USUAL.send_wait_ms)
     ] = _USUAL.send_wait_ms
     timer_seconds: Annotated[
         Threshold, _limit("--timer-seconds", "seconds by which timed messages are late", _USUAL.timer_seconds)
     ] = _USUAL.timer_seconds
-    halves: Annotated[Threshold, _limit("--halves", "transactions that are not decided", _USUAL.halves)] = _USUAL.halves
+    halves: Annotated[Threshold, _limit("--halves", "undecided transactions", _USUAL.halves)] = _USUAL.halves
     brokers: Annotated[
-        int, valued("N", "how many brokers have to be registered (default: 1)", count, name="--brokers")
+        int, valued("N", "number of brokers that must be registered (default: 1)", count, name="--brokers")
     ] = _USUAL.brokers
 
     def limits(self) -> Thresholds:
-        """Give them."""
+        """Give the thresholds."""
         return Thresholds(**vars(self))
 
 
@@ -122,7 +122,7 @@ def rows_of(found: Sequence[Finding]) -> Table:
 
 
 def status_line(facts: ClusterFacts, found: Sequence[Finding]) -> str:
-    """The first line, with what Nagios draws behind the bar."""
+    """First line, with the performance data of Nagios behind the bar."""
     counts = [
         f"{sum(one.level is level for one in found)} {level.name.lower()}"
         for level in (Level.CRITICAL, Level.WARNING, Level.UNKNOWN)

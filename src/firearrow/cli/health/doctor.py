@@ -1,4 +1,4 @@
-"""`firearrow doctor`: why a group does not consume, why sends are slow."""
+"""`firearrow doctor`: reasons why a group does not consume, or why sends are slow."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ async def _of_sends(admin: Admin, topic: str | None) -> tuple[list[Finding], str
 
 
 def group_summary(facts: GroupFacts) -> str:
-    """What there is of a group, in one line."""
+    """Summary of a group in one line."""
     lag = sum(place.lag for place in facts.places.values())
     return (
         f"group {facts.group}: {len(facts.clients)} clients, {len(facts.topics)} topics, "
@@ -65,7 +65,7 @@ def group_summary(facts: GroupFacts) -> str:
 
 
 def sends_summary(facts: SendFacts) -> str:
-    """What there is of the brokers, in one line."""
+    """Summary of the brokers in one line."""
     rate = sum(broker.number("putTps") or 0 for broker in facts.brokers)
     times = [min(times) for times in facts.round_trips_ms.values()]
     fastest = f", a small request takes {min(times):.1f} ms" if times else ""

@@ -1,4 +1,4 @@
-"""`firearrow errors`: what a response code means, what causes it and what cures it."""
+"""`firearrow errors`: meaning, cause and cure of response codes."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ def errors(
 
 
 def code_named(text: str) -> ResponseCode:
-    """The code of a number, or of a name in any case; NothingFound says what there is instead."""
+    """Response code by its number, or by its name in any case; NothingFound proposes a near name."""
     name = text.strip().upper().replace("-", "_")
     if name in ResponseCode.__members__:
         return ResponseCode[name]

@@ -1,4 +1,4 @@
-"""`firearrow lag`: what groups have still to consume, in messages and in time."""
+"""`firearrow lag`: lag of consumer groups, in messages and in time."""
 
 from __future__ import annotations
 
@@ -25,27 +25,22 @@ WILD: Final = frozenset("*?[")
 
 
 async def lag(
-    group: Annotated[
-        str | None, Parameter("a group, or groups that match this (default: all)", completer=groups)
-    ] = None,
+    group: Annotated[str | None, Parameter("a group, or a pattern of groups (default: all)", completer=groups)] = None,
     /,
     *,
     topic: Annotated[str | None, valued("NAME", "in this topic", completer=topics)] = None,
     by: Annotated[
         Literal["group", "topic", "queue"] | None,
-        Parameter("what a row is for (default: group, and topic where one is named)"),
+        Parameter("what a row stands for (default: group; topic for a single group)"),
     ] = None,
     filtered: Annotated[
-        bool,
-        switch(
-            "also count the messages that a group's tags or expression select, exactly: looks at all that is behind"
-        ),
+        bool, switch("also count the messages that the filter of a group selects, exactly: looks at each message")
     ] = False,
     at_least: Annotated[int, valued("N", "rows with this lag or more (default: 0)")] = 0,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
-    """Show what groups have still to consume, in messages and in time."""
+    """Show the lag of consumer groups, in messages and in time."""
     is_one = group is not None and not WILD & set(group)
     async with cluster.admin() as admin:
         if group is not None and is_one:
@@ -61,8 +56,7 @@ async def lag(
 
 
 def lag_table(found: Sequence[Progress], kind: str, *, filtered: bool = False, at_least: int = 0) -> Table:
-    """Give the lag by group, topic or queue; of several queues messages are added up, and the
-    oldest message counts."""
+    """Give the lag by group, topic or queue. Messages of several queues add up; of their ages the largest counts."""
     key = _KEYS[kind]
     rows: list[list[Cell]] = []
     for keys, several in groupby(found, key):

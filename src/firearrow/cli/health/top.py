@@ -1,4 +1,4 @@
-"""`firearrow top`: what goes through a cluster now."""
+"""`firearrow top`: live throughput of a cluster."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ INTERVAL_SECONDS: Final = 2.0
 async def top(
     *,
     interval: Annotated[
-        float, valued("SECONDS", f"time between two looks (default: {INTERVAL_SECONDS:g})", seconds)
+        float, valued("SECONDS", f"time between two samples (default: {INTERVAL_SECONDS:g})", seconds)
     ] = INTERVAL_SECONDS,
-    once: Annotated[bool, switch("print one screen, after two looks, and end")] = False,
+    once: Annotated[bool, switch("print one screen after two samples, and end")] = False,
     json: Annotated[bool, switch("print one report as a JSON object, and end")] = False,
     cluster: ClusterOptions = ANY,
 ) -> None:
-    """Show what goes through a cluster now: brokers, groups with their lag, topics."""
+    """Show the live throughput of a cluster: brokers, groups with their lag, topics."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if not (once or json or is_terminal):
         raise WrongCommandLine("there is no terminal to draw on: use --once or --json")
@@ -73,7 +73,7 @@ ONCE_LINES: Final = 50
 
 
 class Looking:
-    """Looks at a cluster now and then; what can't be asked does not end it."""
+    """Samples of a cluster; a server that does not answer becomes a note."""
 
     def __init__(self, admin: Admin, clock: Clock) -> None:
         self._admin = admin
@@ -82,11 +82,11 @@ class Looking:
         self._now = Sample(clock.monotonic())
 
     async def first(self) -> None:
-        """Look for the first time; raises OSError or FirearrowError if nobody answers."""
+        """Take the first sample; raises OSError or FirearrowError if no server answers."""
         self._now = await sample(self._admin, self._clock)
 
     async def look(self) -> Report:
-        """Look, and give what is to be shown."""
+        """Take a sample, and give its report."""
         notes: list[str] = []
         try:
             self._before, self._now = self._now, await sample(self._admin, self._clock)
@@ -97,17 +97,17 @@ class Looking:
         return report_of(traffic(self._now, self._before), f"{moment:%H:%M:%S}Z", notes)
 
 
-# --- What `firearrow top` shows at a moment: a frame as tall and as wide as the window ---
+# --- The frame: a report as tall and as wide as the window ---
 
 
 BROKERS: Final = ("broker", "address", "arriving", "consuming", "share", "bytesBehind", "note")
 TOPICS: Final = ("topic", "arriving", "messages")
 GROUPS: Final = ("group", "topic", "lag", "arriving", "consuming", "untilDoneSeconds")
-ROWS_MIN: Final = 3  # of each table, however low the window is
+ROWS_MIN: Final = 3  # of each table, in a window of any height
 
 
 def report_of(traffic: Traffic, time: str, notes: Sequence[str] = ()) -> Report:
-    """Give all of it as tables."""
+    """Give the traffic as tables."""
     known = [row.arriving for row in traffic.brokers if row.arriving is not None]
     out = [row.consuming for row in traffic.brokers if row.consuming is not None]
     facts = {
@@ -134,8 +134,7 @@ def _brokers(traffic: Traffic) -> Table:
 
 
 def frame(report: Report, lines: int, columns: int) -> str:
-    """Give a report as just so many lines, of which none is wider: tables are cut, long ones and
-    the last ones first."""
+    """Give a report as ``lines`` lines of ``columns`` columns at most: long tables are cut, the last ones first."""
     rows = [min(len(table.rows), lines) for table in report.tables]
     text = _lines(report, rows, columns)
     excess = len(text) - lines

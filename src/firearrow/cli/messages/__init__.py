@@ -1,1 +1,1 @@
-"""Commands on messages: send, read, find, trace and resend; dead letters, and loads that are measured."""
+"""Commands on messages: send, read, find, trace and resend; dead letters, and benchmarks."""

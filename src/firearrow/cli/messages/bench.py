@@ -1,4 +1,4 @@
-"""`firearrow bench`: the same load on any cluster."""
+"""`firearrow bench`: the same load on any cluster, to compare clusters."""
 
 from __future__ import annotations
 
@@ -38,15 +38,17 @@ app = CommandGroup()
 
 @options
 class LoadOptions:
-    """How much."""
+    """Size of the load."""
 
-    topic: Annotated[str, valued("TOPIC", f"made if it is not there (default: {TOPIC})", completer=topics)] = TOPIC
-    seconds: Annotated[float, valued("N", "it ends after so many seconds (default: 10)", positive)] = 10.0
-    count: Annotated[int | None, valued("N", "or when so many are done", whole)] = None
-    in_flight: Annotated[int, valued("N", "so many are under way at once (default: 64)", whole)] = 64
+    topic: Annotated[str, valued("TOPIC", f"topic, created if it is missing (default: {TOPIC})", completer=topics)] = (
+        TOPIC
+    )
+    seconds: Annotated[float, valued("N", "end after this time in seconds (default: 10)", positive)] = 10.0
+    count: Annotated[int | None, valued("N", "end after this number of messages", whole)] = None
+    in_flight: Annotated[int, valued("N", "largest number in flight (default: 64)", whole)] = 64
 
     def plan(self, per_second: float | None = None) -> LoadPlan:
-        """Give it; ConfigError for what can't be."""
+        """Give the plan; ConfigError for impossible values."""
         return LoadPlan(self.seconds, self.count, self.in_flight, per_second)
 
 
@@ -55,18 +57,16 @@ USUAL: Final = LoadOptions()
 Rate = Annotated[
     float | None,
     valued(
-        "N", "so many a second, each measured from when it was due (default: as many as go)", positive, name="--rate"
+        "N",
+        "messages per second, each measured from its due time (default: as fast as possible)",
+        positive,
+        name="--rate",
     ),
 ]
-Size = Annotated[int, valued("BYTES", "of a body (default: 128)", whole, name="--size")]
+Size = Annotated[int, valued("BYTES", "size of a body (default: 128)", whole, name="--size")]
 Group = Annotated[
     str | None,
-    valued(
-        "GROUP",
-        "consumer group (default: one for this run, which is deleted in the end)",
-        name="--group",
-        completer=groups,
-    ),
+    valued("GROUP", "consumer group (default: a new group, deleted at the end)", name="--group", completer=groups),
 ]
 
 
@@ -85,7 +85,7 @@ async def _opened(cluster: ClusterOptions, topic: str) -> AsyncIterator[tuple[Ad
 async def _consuming(
     cluster: ClusterOptions, topic: str, consumer_group: str | None
 ) -> AsyncIterator[tuple[Session, str]]:
-    """The session, and the group that consumes in it."""
+    """Give a session, and the group that consumes in it."""
     async with _opened(cluster, topic) as (admin, session), loads.own_group(admin, topic, consumer_group) as name:
         yield session, name
 
@@ -96,11 +96,11 @@ async def produce(
     load: LoadOptions = USUAL,
     rate: Rate = None,
     size: Size = 128,
-    batch: Annotated[int, valued("N", "messages of a send (default: 1)", whole)] = 1,
+    batch: Annotated[int, valued("N", "messages per send (default: 1)", whole)] = 1,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Send messages; measured is until the broker's answer."""
+    """Send messages; the latency ends with the broker's answer."""
     async with _opened(cluster, load.topic) as (_, session):
         measured = await loads.produce(session, load.topic, load.plan(rate), size, batch)
     return _show("produce", measured, output)
@@ -110,7 +110,7 @@ async def produce(
 async def consume(
     *, load: LoadOptions = USUAL, consumer_group: Group = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
-    """Consume a topic from its first message on; measured is how old messages are by then."""
+    """Consume a topic from its first message; the latency is the age of each message."""
     async with _consuming(cluster, load.topic, consumer_group) as (session, name):
         measured = await loads.consume(session, load.topic, name, load.plan())
     return _show("consume", measured, output)
@@ -120,7 +120,7 @@ async def consume(
 async def pop(
     *, load: LoadOptions = USUAL, consumer_group: Group = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
-    """Pop and acknowledge; measured is from a request until all that it got is acknowledged."""
+    """Pop and acknowledge; the latency is from a request until all its messages are acknowledged."""
     async with _consuming(cluster, load.topic, consumer_group) as (session, name):
         measured = await loads.pop(session, load.topic, name, load.plan())
     return _show("pop", measured, output)
@@ -135,7 +135,7 @@ async def round_trip(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Send messages and consume them; measured is from the send until the consumer has it."""
+    """Send messages and consume them; the latency is from the send until the consumer has the message."""
     async with _consuming(cluster, load.topic, None) as (session, name):
         measured = await loads.round_trip(session, load.topic, name, load.plan(rate), size)
     return _show("round-trip", measured, output)
@@ -150,7 +150,7 @@ async def transaction(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Send transactions and commit them; measured is until the broker is told to commit."""
+    """Send transactions and commit them; the latency ends with the commit request."""
     async with _opened(cluster, load.topic) as (_, session):
         measured = await loads.transaction(session, load.topic, load.plan(rate), size)
     return _show("transaction", measured, output)
@@ -164,7 +164,7 @@ def _show(load: str, measured: LoadResult, output: Output) -> int:
 
 
 def table_of(load: str, measured: LoadResult) -> Table:
-    """Give what was measured as one row."""
+    """Give the measured values as one row."""
     seconds = measured.seconds or 1e-9
     row: list[Cell] = [
         load,

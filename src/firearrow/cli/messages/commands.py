@@ -1,4 +1,4 @@
-"""`firearrow message`: sends, reads, finds, traces and resends messages."""
+"""`firearrow message`: send, read, find, trace and resend messages."""
 
 from __future__ import annotations
 
@@ -57,22 +57,23 @@ app = CommandGroup()
 
 @options
 class SendOptions:
-    """What can be said of a message besides its body."""
+    """Options of a message apart from its body."""
 
     file: Annotated[Path | None, valued("FILE", "file with the body")] = None
-    tag: Annotated[str | None, Parameter("what subscriptions filter on")] = None
-    key: Annotated[tuple[str, ...], repeated("WORD", "word to find it by; may be repeated")] = ()
+    tag: Annotated[str | None, Parameter("tag, for the filters of subscriptions")] = None
+    key: Annotated[tuple[str, ...], repeated("WORD", "word to find the message by; may be repeated")] = ()
     properties: Annotated[
-        tuple[tuple[str, str], ...], repeated("KEY=VALUE", "a property; may be repeated", pair, name="--property")
+        tuple[tuple[str, str], ...],
+        repeated("KEY=VALUE", "property of the message; may be repeated", pair, name="--property"),
     ] = ()
-    delay: Annotated[float | None, valued("SECONDS", "deliver it so much later", seconds)] = None
+    delay: Annotated[float | None, valued("SECONDS", "deliver it after this delay", seconds)] = None
     deliver_at: Annotated[int | None, valued("TIME", "deliver it at this time", moment)] = None
-    sharding_key: Annotated[str | None, valued("WORD", "messages with the same one keep their order")] = None
+    sharding_key: Annotated[str | None, valued("WORD", "messages with the same key keep their order")] = None
     broker: Annotated[str | None, valued("NAME", "to this broker, with --queue")] = None
     queue: Annotated[int | None, valued("ID", "to this queue, with --broker")] = None
 
     def place(self, topic: str) -> Queue | None:
-        """Give the queue that it goes to; None if the producer chooses one."""
+        """Give the queue to send to; None if the producer chooses one."""
         if (self.broker is None) != (self.queue is None):
             raise WrongCommandLine("--broker and --queue are only allowed together")
         if self.broker is None or self.queue is None:
@@ -148,7 +149,7 @@ async def cat(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
-    """Print messages of a topic, queue after queue; with --json an object a line."""
+    """Print messages of a topic, queue after queue; with --json an object per line."""
     require_order(since, until)
     printed = 0
     async with cluster.admin() as admin:
@@ -169,12 +170,12 @@ async def tail(
     tags: Tags = ALL,
     broker: OnBroker = None,
     queue: InQueue = None,
-    last: Annotated[int, valued("N", "begin with so many of each queue (default: 0)")] = 0,
-    limit: Annotated[int | None, valued("N", "end after so many messages (default: never)")] = None,
+    last: Annotated[int, valued("N", "begin with the last N messages of each queue (default: 0)")] = 0,
+    limit: Annotated[int | None, valued("N", "end after this number of messages (default: never)")] = None,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
-    """Print messages of a topic as they come, until interrupted; with --json an object a line."""
+    """Print new messages of a topic until interrupted; with --json an object per line."""
     async with cluster.admin() as admin:
         found = await places(admin, topic, broker, queue)
         async with aclosing(follow(admin, found, last, tags)) as messages:
@@ -225,7 +226,7 @@ async def get(
 
 
 async def message_of(admin: Admin, message_id: str, topic: str | None) -> MessageView:
-    """Give the message with an id; WrongCommandLine if its topic is needed and not given."""
+    """Give the message with an id; WrongCommandLine if it needs a topic and none is given."""
     if topic is not None:
         return await admin.message(topic, message_id, SystemClock().now_ms())
     try:
@@ -240,11 +241,11 @@ async def trace(
     message_id: Annotated[str, valued("ID", "the sender's id of the message")],
     /,
     *,
-    trace_topic: Annotated[str, valued("NAME", f"where traces are (default: {TRACE_TOPIC})")] = TRACE_TOPIC,
+    trace_topic: Annotated[str, valued("NAME", f"topic of traces (default: {TRACE_TOPIC})")] = TRACE_TOPIC,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
-    """Show who sent a message and which groups consumed it, as traces of clients tell it."""
+    """Show the trace of a message: its producer, and the groups that consumed it."""
     async with cluster.admin() as admin:
         traces = await admin.find(trace_topic, message_id)
     steps = [step for found in traces for step in steps_in(found, message_id)]
@@ -263,12 +264,12 @@ async def resend(
     /,
     *,
     topic: Annotated[str | None, valued("NAME", "its topic; not needed with an id by offset", completer=topics)] = None,
-    to: Annotated[str | None, valued("TOPIC", "where to send it (default: its topic)")] = None,
+    to: Annotated[str | None, valued("TOPIC", "topic to send it to (default: its topic)")] = None,
     apply: Apply = False,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Send a copy of a message, with what its sender had set."""
+    """Send a copy of a message, with the fields that its producer had set."""
     async with cluster.admin() as admin:
         message = await message_of(admin, message_id, topic)
     chosen = [Resend(message, None, to or message.topic)]

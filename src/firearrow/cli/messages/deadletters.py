@@ -1,4 +1,4 @@
-"""`firearrow dlq`: looks at dead letters, and sends them again."""
+"""`firearrow dlq`: list, inspect and resend dead letters."""
 
 from __future__ import annotations
 
@@ -27,14 +27,16 @@ INSPECT: Final = ("deadAt", "messageId", "originTopic", "tag", "keys", "retries"
 BODY_CHARACTERS: Final = 200
 
 Limit = Annotated[int, valued("N", "largest number of letters; 0 for all (default: 100)")]
-Since = Annotated[int | None, valued("TIME", "dead since this time; TIME is ISO 8601 (UTC) or ms since 1970", moment)]
+Since = Annotated[
+    int | None, valued("TIME", "dead letters since this time; TIME is ISO 8601 (UTC) or ms since 1970", moment)
+]
 
 app = CommandGroup()
 
 
 @app.command("list")
 async def list_groups(pattern: Pattern = None, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """List the groups that have dead letters."""
+    """List the groups with dead letters."""
 
     async def row(topic: str) -> list[Cell]:
         stats = (await admin.topic_stats(topic)).offset_table.values()
@@ -53,7 +55,7 @@ async def list_groups(pattern: Pattern = None, /, *, cluster: ClusterOptions = A
 async def inspect(
     group: Group, /, *, since: Since = None, limit: Limit = 100, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> None:
-    """Show the dead letters of a group, and where each comes from."""
+    """Show the dead letters of a group, with the topic that each comes from."""
     async with cluster.admin() as admin:
         letters = await _letters(admin, group, since, limit)
     rows: list[list[Cell]] = [
@@ -82,9 +84,11 @@ async def resend(
     key: Annotated[tuple[str, ...], repeated("WORD", "with this key; may be repeated")] = (),
     tag: Annotated[tuple[str, ...], repeated(None, "with this tag; may be repeated")] = (),
     containing: Annotated[str | None, valued("TEXT", "with this text in the body")] = None,
-    all_letters: Annotated[bool, switch("all of them", name="--all")] = False,
+    all_letters: Annotated[bool, switch("all dead letters of the group", name="--all")] = False,
     since: Since = None,
-    to: Annotated[str | None, valued("TOPIC", "where to send them (default: where they come from)")] = None,
+    to: Annotated[
+        str | None, valued("TOPIC", "topic to send them to (default: the topic that each comes from)")
+    ] = None,
     apply: Apply = False,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
@@ -111,7 +115,7 @@ async def resend(
                 raise NothingFound(f"{mark_of(it)} does not say where it comes from: give --to")
             chosen.append(Resend(it.message, mark_of(it), target))
     if not chosen:
-        raise NothingFound(f"no dead letter of group {group!r} is so")
+        raise NothingFound(f"no dead letter of group {group!r} matches")
     table = await resend_all(cluster.target(), chosen, apply=apply)
     output.show(table)
     return FAILED if "failed" in table.values("state") else 0
@@ -139,14 +143,14 @@ async def _all_letters(admin: Admin, group: str, since: int | None) -> AsyncGene
 
 
 def origin_of(letter: MessageView) -> str | None:
-    """Give the topic that the group had subscribed; None rather than a retry topic."""
+    """Give the subscribed topic that a dead letter comes from; None instead of a retry topic."""
     found = letter.properties
     topic = found.get(keys_of.RETRY_TOPIC) or found.get(keys_of.DLQ_ORIGIN_TOPIC)
     return None if topic is None or names.is_retry(topic) else topic
 
 
 def mark_of(letter: Found) -> str:
-    """Give what tells a dead letter from all others, for ever."""
+    """Give the permanent, unique mark of a dead letter."""
     message = letter.message
     return f"{letter.broker}/{message.topic}/{message.queue_id}/{message.queue_offset}"
 

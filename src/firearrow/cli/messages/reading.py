@@ -1,4 +1,4 @@
-"""Reading queues of a topic without a group: what is there, and what comes."""
+"""Reading of queues without a consumer group: present messages, and new ones."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ ALL: Final = "*"
 
 
 class Place(NamedTuple):
-    """A queue, and the address of the broker that it is read from."""
+    """A queue, and the address of the broker to read it from."""
 
     queue: Queue
     address: str
 
     @property
     def at_broker(self) -> MessageQueue:
-        """The queue as brokers name it."""
+        """Queue as brokers name it."""
         return MessageQueue(*self.queue)
 
 
 class Found(NamedTuple):
-    """A message, and the broker that it is on."""
+    """A message, and its broker."""
 
     message: MessageView
     broker: str
 
 
 async def places(admin: Admin, topic: str, broker: str | None = None, queue_id: int | None = None) -> list[Place]:
-    """Give the queues of a topic that may be read; NothingFound if there are none."""
+    """Give the readable queues of a topic; NothingFound without any."""
     route = await admin.topics.route(topic)
     addresses = {it.broker_name: address_of(it) for it in route.broker_datas if it.broker_addrs}
     found = [
@@ -57,7 +57,7 @@ async def places(admin: Admin, topic: str, broker: str | None = None, queue_id: 
 
 
 async def span(admin: Admin, place: Place, since_ms: int | None = None, until_ms: int | None = None) -> tuple[int, int]:
-    """Give the offsets of a queue's messages that were stored in a time, the last one excluded."""
+    """Give the range of offsets of a queue that were stored in a time span, the end excluded."""
     offsets, queue = admin.offsets, place.at_broker
     start = await offsets.earliest(place.address, queue)
     end = await offsets.latest(place.address, queue)
@@ -71,9 +71,9 @@ async def span(admin: Admin, place: Place, since_ms: int | None = None, until_ms
 async def read(
     admin: Admin, place: Place, start: int, end: int, tags: str = ALL, sql: str = ""
 ) -> AsyncGenerator[Found, None]:
-    """Give the messages of a queue from one offset up to, and without, another.
+    """Give the messages of a queue from one offset to another, the end excluded.
 
-    Of those only what one of the tags or an expression by SQL92 selects.
+    Only messages that one of the tags or an SQL92 expression selects are given.
     """
     while start < end:
         pulled = await admin.messages.pull(
@@ -88,14 +88,14 @@ async def read(
 
 
 async def follow(admin: Admin, found: Sequence[Place], last: int, tags: str = ALL) -> AsyncGenerator[Found, None]:
-    """Give the ``last`` messages of each queue and then what comes, without an end."""
+    """Give the ``last`` messages of each queue, then new messages, without an end."""
     ready: asyncio.Queue[Found | Exception] = asyncio.Queue(BATCH)
 
     async def one(place: Place) -> None:
         try:
             earliest, latest = await span(admin, place)
             await _follow(admin, place, max(earliest, latest - last), tags, ready)
-        except (OSError, FirearrowError) as error:  # told to who waits for messages
+        except (OSError, FirearrowError) as error:  # the answer to a pull that waits for messages
             await ready.put(error)
 
     tasks = [asyncio.ensure_future(one(place)) for place in found]
@@ -120,7 +120,7 @@ async def _follow(admin: Admin, place: Place, at: int, tags: str, ready: asyncio
 
 
 def chosen(messages: Sequence[MessageView], tags: str) -> Sequence[MessageView]:
-    """Give those with one of the tags: a broker goes by the hashes of tags."""
+    """Give the messages with one of the tags: a broker only compares hashes of tags."""
     if tags == ALL:
         return messages
     wanted = {tag.strip() for tag in tags.split("||")}

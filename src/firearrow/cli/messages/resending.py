@@ -1,8 +1,8 @@
-"""Sending copies of messages: what would be sent, and sending it.
+"""Resending: copies of messages, previewed or sent.
 
-A copy has the body, tag, keys and properties that the sender gave; what brokers added is left out.
-Of a dead letter ``FIREARROW_RESENT`` says which one it was, as `firearrow pipeline deadletters` has
-it, so that a consumer can tell.
+A copy has the body, tag, keys and properties of the producer, without the properties that brokers added. The property
+``FIREARROW_RESENT`` names the dead letter that was copied, as for `firearrow pipeline deadletters`, so that a consumer
+can detect it.
 """
 
 from __future__ import annotations
@@ -26,14 +26,14 @@ BODY_CHARACTERS: Final = 40
 
 
 class Resend(NamedTuple):
-    """A message that is to be sent again; ``mark`` says which dead letter it was."""
+    """A message to send again; ``mark`` names its dead letter."""
 
     message: MessageView
     mark: str | None
     to: str
 
     def copy(self) -> Message:
-        """Give what is sent."""
+        """Give the copy to send."""
         copy = self.message.copy(self.to)
         if self.mark is not None:
             copy.properties[keys_of.RESENT_ID] = self.mark
@@ -41,7 +41,7 @@ class Resend(NamedTuple):
 
 
 async def resend_all(target: Target, chosen: Sequence[Resend], *, apply: bool) -> Table:
-    """Show what would be sent, or send it; what could not be sent is shown as failed."""
+    """Preview the copies, or send them; a copy that could not be sent is shown as failed."""
     if not apply:
         return Table("Messages", RESENT, [_row(it, None, "would be sent") for it in chosen], PREVIEW)
     rows: list[list[Cell]] = []
@@ -74,7 +74,7 @@ def _row(it: Resend, new_id: str | None, state: str) -> list[Cell]:
     ]
 
 
-# --- Messages as rows of a table, as a line, and as their fields one below the other ---
+# --- Messages as rows of a table, as lines, and as fields ---
 
 
 COLUMNS: Final = (
@@ -86,8 +86,7 @@ LINE_CHARACTERS: Final = 80  # of a body
 
 
 def row_of(message: MessageView, broker: str | None) -> list[Cell]:
-    """Give a message's values for `COLUMNS`; a body that is no text as base64, the properties as
-    the text of a JSON object."""
+    """Give the values of a message for `COLUMNS`; a binary body as base64, the properties as JSON text."""
     body = message.body_decompressed()
     text, is_base64 = as_text(body)
     return [
@@ -111,7 +110,7 @@ def row_of(message: MessageView, broker: str | None) -> list[Cell]:
 
 
 def as_text(body: bytes) -> tuple[str, bool]:
-    """Give a body as text, and whether it is base64, which it is if it is no text."""
+    """Give a body as text, and a flag; a binary body is base64 and sets the flag."""
     try:
         return body.decode(), False
     except UnicodeDecodeError:
@@ -119,7 +118,7 @@ def as_text(body: bytes) -> tuple[str, bool]:
 
 
 def line_of(message: MessageView, broker: str | None) -> str:
-    """Give a message in one line: when, where, what it is found by, and its body's beginning."""
+    """Give a message in one line: time, place, tag and keys, and the beginning of its body."""
     body = message.body_decompressed()
     text, is_base64 = as_text(body)
     said = f"({len(body)} bytes)" if is_base64 else cut(shown("body", text), LINE_CHARACTERS)
@@ -130,7 +129,7 @@ def line_of(message: MessageView, broker: str | None) -> str:
 
 
 def fields_of(row: Sequence[Cell]) -> list[list[Cell]]:
-    """Give the fields of a message, each with its name, for people: properties one by one."""
+    """Give the fields of a message, each with its name, one property per row."""
     named = dict(zip(COLUMNS, row, strict=True))
     properties = json.loads(str(named.pop("properties")))
     is_base64 = named.pop("bodyIsBase64")

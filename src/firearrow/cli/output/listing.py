@@ -1,8 +1,7 @@
-"""The options of every command that prints a table, and the table as they ask for it.
+"""Options of every command that prints a table, and the output in that format.
 
-A table is printed aligned for people; `--json` is a list of objects and `--csv` rows with a head,
-both by the names of the columns, which stay as they are. Colours are only for a terminal, and not
-where ``NO_COLOR`` is set (https://no-color.org).
+A table is aligned by default. `--json` prints a list of objects and `--csv` rows with a head. Both use the names of the
+columns, which are stable. Only a terminal gets colours, unless ``NO_COLOR`` is set (https://no-color.org).
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ NO_COLOR: Final = "NO_COLOR"
 
 @options
 class Output:
-    """How a command prints what it found."""
+    """Output format of a command."""
 
     json: Annotated[bool, switch("print a list of JSON objects")] = False
     csv: Annotated[bool, switch("print comma-separated values, with a head")] = False
@@ -30,7 +29,7 @@ class Output:
 
     def show(self, table: Table) -> None:
         """Print a table."""
-        import json  # a command that fails does not wait for it
+        import json  # a command that fails does not need it
         import shutil
 
         with naming_output():
@@ -44,7 +43,7 @@ class Output:
             sys.stdout.flush()
 
     def show_row(self, columns: Sequence[str], row: Sequence[Cell], line: str, *, first: bool) -> None:
-        """Print one row of what has no end: a line, with `--json` an object a line."""
+        """Print one row of an endless output: a line, with `--json` an object per line."""
         import json
 
         with naming_output():
@@ -58,7 +57,7 @@ class Output:
             sys.stdout.flush()
 
     def check(self) -> None:
-        """Raise WrongCommandLine if more than one form is asked for."""
+        """Raise WrongCommandLine for more than one format."""
         exclude(self, "json", "csv", "table")
 
     def _write_csv(self, rows: Sequence[Sequence[Cell]]) -> None:
@@ -73,7 +72,7 @@ def _text(cell: Cell) -> object:
 
 
 PLAIN: Final = Output()
-"""What is meant where no option says anything."""
+"""Output format without options."""
 
 
 def has_colors() -> bool:

@@ -1,6 +1,6 @@
-"""A screen that is drawn again and again until `q` is typed: the whole window, and it as it was.
+"""A full-screen display that refreshes until the user types `q`, and then restores the terminal.
 
-The window may change its size; the next frame has the new one, at once.
+After a change of the window's size, a new frame follows at once.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
 from typing import Final
 
-# The alternate screen of a terminal, so that what was there before is there afterwards.
+# The alternate screen of a terminal keeps the former contents.
 _ENTER: Final = "\x1b[?1049h\x1b[?25l"
 _LEAVE: Final = "\x1b[?25h\x1b[?1049l"
 _HOME: Final = "\x1b[H"
@@ -24,13 +24,13 @@ _TO_END: Final = "\x1b[J"
 _QUIT: Final = b"qQ\x03\x04"  # Ctrl-C and Ctrl-D, too: the terminal passes them on as keys
 
 Draw = Callable[[int, int], str]
-"""Gives a frame of so many lines and columns."""
+"""Gives a frame of the given lines and columns."""
 
 
 async def live(refresh: Callable[[], Awaitable[Draw]], seconds: float) -> None:
-    """Show what ``refresh`` gives each time, until the user has enough.
+    """Show the result of ``refresh`` again and again, until the user types `q`.
 
-    A key other than `q` refreshes at once. Raises what ``refresh`` does.
+    A key other than `q` refreshes at once. Raises the exceptions of ``refresh``.
     """
     wake = asyncio.Event()
     keys = _Keys(wake)
@@ -64,7 +64,7 @@ async def _show(refresh: Callable[[], Awaitable[Draw]], seconds: float, keys: _K
 
 
 class _Keys:
-    """What is typed."""
+    """Keys that the user types."""
 
     def __init__(self, wake: asyncio.Event) -> None:
         self._wake = wake
@@ -79,7 +79,7 @@ class _Keys:
 
 
 def _draw(draw: Draw) -> None:
-    columns, lines = os.get_terminal_size(sys.stdout.fileno())  # not what COLUMNS says
+    columns, lines = os.get_terminal_size(sys.stdout.fileno())  # and not of COLUMNS
     text = draw(lines, columns).replace("\n", f"{_TO_END_OF_LINE}\r\n")
     sys.stdout.write(f"{_HOME}{text}{_TO_END_OF_LINE}{_TO_END}")
     sys.stdout.flush()
@@ -87,7 +87,7 @@ def _draw(draw: Draw) -> None:
 
 @contextmanager
 def _whole_window() -> Iterator[None]:
-    """Have keys as they are typed, and the window for oneself."""
+    """Read keys without waiting for a line, and use the whole window."""
     before = termios.tcgetattr(sys.stdin)
     tty.setraw(sys.stdin)
     sys.stdout.write(_ENTER)

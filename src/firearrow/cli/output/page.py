@@ -1,4 +1,4 @@
-"""Reports as one HTML file: nothing is loaded, nothing runs, and every text is escaped."""
+"""Reports as one HTML file, which loads nothing, runs no script and escapes every text."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from firearrow.cli.output.reports import Bars, Cell, Lines, Report, Table, cut, 
 from firearrow.files import naming
 
 CELL_CHARACTERS_MAX: Final = 400
-LINE_CHARACTERS: Final = 48  # what is longer is broken into lines
+LINE_CHARACTERS: Final = 48  # longer texts are wrapped
 
-# No script is allowed even if an escape were forgotten: contents come from whoever can send.
+# No script is allowed even if an escape were forgotten: any producer can send contents.
 _POLICY: Final = "default-src 'none'; style-src 'unsafe-inline'"
 
 _STYLE: Final = """
@@ -50,7 +50,7 @@ polyline { fill: none; stroke-width: 1.75; stroke-linejoin: round; }
 
 
 def write_page(report: Report, path: Path) -> None:
-    """Write a report as a page, and say on standard error where."""
+    """Write a report as a page, and print its path on standard error."""
     with naming(path):
         path.write_text(as_html(report), encoding="utf-8")
     print(f"firearrow: report in {path}", file=sys.stderr)
@@ -104,7 +104,7 @@ def _kind(table: Table, column: str) -> str:
     return ' class="n"' if is_number(table, column) else ""
 
 
-# --- Charts as SVG inside a page; colours are the page's (`--ink`, `--faint`, `--c0` ...) ---
+# --- Charts as SVG, in the colours of the page (`--ink`, `--faint`, `--c0` ...) ---
 
 
 WIDTH: Final = 720
@@ -116,12 +116,12 @@ LEFT: Final = 80
 BOTTOM: Final = 28
 TOP: Final = 12
 BARS_MAX: Final = 20
-SERIES_MAX: Final = 6  # as many as there are colours
+SERIES_MAX: Final = 6  # the number of colours
 LABEL_CHARACTERS: Final = 34
 
 
 def chart(table: Table) -> str:
-    """Draw a table's chart; nothing where there is nothing to draw."""
+    """Draw the chart of a table; empty text without data."""
     match table.chart:
         case Bars() as bars:
             return _bars(table, bars)
@@ -162,7 +162,7 @@ def _lines(table: Table, chart: Lines) -> str:
             series.setdefault(_label(name), []).append((time.timestamp(), _value(value)))
     points = [point for line in series.values() for point in line]
     if len({x for x, _ in points}) < 2:
-        return ""  # one time is no course
+        return ""  # a single time makes no line
     kept = sorted(series.items(), key=lambda item: -sum(y for _, y in item[1]))[:SERIES_MAX]
     start, end = min(x for x, _ in points), max(x for x, _ in points)
     most = max(y for _, line in kept for _, y in line) or 1.0

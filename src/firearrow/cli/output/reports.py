@@ -1,7 +1,7 @@
-"""What a job found, ready to be shown: tables with a unit for each column, and charts of them.
+"""Reports of commands: tables with a unit for each column, and their charts.
 
 One report is printed on a terminal (`firearrow.cli.output.screen`), written as a page
-(`firearrow.cli.output.page`) or as JSON. Cells may hold text of anybody who can send a message: `visible`
+(`firearrow.cli.output.page`) or as JSON. Cells may hold text of any producer: `visible`
 spells out characters that would move a cursor or turn text around.
 """
 
@@ -23,7 +23,7 @@ _RATES: Final = {"messagesPerSecond", "arriving", "consuming"}
 
 @dataclass(frozen=True, slots=True)
 class Bars:
-    """A bar a row: named by the first column's values (joined), as long as one column's value."""
+    """Bars, one per row: ``labels`` are the columns that name it, ``value`` the column of its length."""
 
     labels: Sequence[str]
     value: str
@@ -31,7 +31,7 @@ class Bars:
 
 @dataclass(frozen=True, slots=True)
 class Lines:
-    """A line for each value of ``series`` (or one): ``value`` over the times in ``time``."""
+    """Lines, one for each value of ``series`` (or a single one): ``value`` over the times in ``time``."""
 
     time: str
     value: str
@@ -40,8 +40,7 @@ class Lines:
 
 @dataclass(frozen=True, slots=True)
 class Table:
-    """Rows under a title. ``more``: there were more rows; ``drawn``: those for the chart, if not
-    the same."""
+    """Rows under a title. ``more`` means that rows were left out; ``drawn`` has other rows for the chart."""
 
     title: str
     columns: Sequence[str]
@@ -52,22 +51,21 @@ class Table:
     drawn: Sequence[Sequence[Cell]] = ()
 
     def at_most(self, count: int) -> Table:
-        """Give it with so many rows at the most."""
+        """Give the table with at most ``count`` rows."""
         if len(self.rows) <= count:
             return self
         return replace(self, rows=self.rows[:count], more=True)
 
     def objects(self) -> list[dict[str, Any]]:
-        """The rows as what a JSON encoder takes, each by the names of the columns; times are in
-        ISO 8601."""
+        """Rows as JSON objects, by the names of the columns; times are in ISO 8601."""
         return [{name: plain(cell) for name, cell in zip(self.columns, row, strict=True)} for row in self.rows]
 
     def values(self, column: str) -> list[Cell]:
-        """One column."""
+        """Values of one column."""
         return self._of(self.rows, column)
 
     def points(self, column: str) -> list[Cell]:
-        """One column of what is drawn."""
+        """Values of one column in the chart."""
         return self._of(self.drawn or self.rows, column)
 
     def _of(self, rows: Sequence[Sequence[Cell]], column: str) -> list[Cell]:
@@ -77,7 +75,7 @@ class Table:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that a run of a job says. ``facts`` are short: where it read, when."""
+    """Report of a job. ``facts`` are short: its source and its time."""
 
     title: str
     facts: Mapping[str, str]
@@ -85,13 +83,13 @@ class Report:
 
     @staticmethod
     def of(what: str, source: str, now_ms: int, tables: Sequence[Table]) -> Report:
-        """Give the report of a run: what was done, with what, when."""
+        """Give the report of a run, with its source and its time."""
         moment = datetime.fromtimestamp(now_ms // 1000, UTC)
         facts = {"source": source, "time": f"{moment:%Y-%m-%d %H:%M:%S}Z"}
         return Report(f"Firearrow {what}", facts, tables)
 
     def as_json(self) -> dict[str, Any]:
-        """Give it as what a JSON encoder takes; times are in ISO 8601."""
+        """Give the report as a JSON object; times are in ISO 8601."""
         return {
             "report": self.title,
             **self.facts,
@@ -100,12 +98,12 @@ class Report:
 
 
 def plain(cell: Cell) -> Any:
-    """Give a cell as JSON has it."""
+    """Give a cell as a JSON value."""
     return cell.isoformat() if isinstance(cell, datetime) else cell
 
 
 def as_moment(ms: int) -> datetime | None:
-    """Give a time in ms since 1970 as a cell; none for a number that says that there is none."""
+    """Give a time in ms since 1970 as a cell; None for 0 and negative numbers."""
     return datetime.fromtimestamp(ms / 1000, UTC) if ms > 0 else None
 
 
@@ -123,7 +121,7 @@ def is_number(table: Table, column: str) -> bool:
 
 
 def shown(column: str, cell: Cell) -> str:
-    """Give a value as people read it, with the unit that the column's name says."""
+    """Give a value as text, with the unit that the name of the column implies."""
     if cell is None:
         return "-"
     if isinstance(cell, bool):
@@ -162,7 +160,7 @@ def _number(column: str, value: float) -> str:
 
 
 def in_bytes(count: float) -> str:
-    """A number of bytes for people."""
+    """Number of bytes with its unit."""
     for unit in ("B", "KiB", "MiB", "GiB"):
         if abs(count) < 1024:
             return f"{count:.0f} {unit}" if unit == "B" else f"{count:.1f} {unit}"
@@ -171,7 +169,7 @@ def in_bytes(count: float) -> str:
 
 
 def in_time(seconds: float) -> str:
-    """A stretch of time for people: its two largest units."""
+    """Duration in its two largest units."""
     if abs(seconds) < 60:
         return f"{seconds:.1f} s"
     sign, rest = ("-" if seconds < 0 else ""), round(abs(seconds))
@@ -184,7 +182,7 @@ def in_time(seconds: float) -> str:
 
 
 def visible(text: str) -> str:
-    """Give text in which each character that is not printed is spelt out (``\\x1b``)."""
+    """Give text with each unprintable character as an escape (``\\x1b``)."""
     if text.isascii() and text.isprintable():
         return text
     return "".join(_spelt(character) for character in text)

@@ -1,4 +1,4 @@
-"""Reports on a terminal, and the bar that shows how far a job is."""
+"""Reports on a terminal, and the progress bar of a job."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def _table(table: Table, columns_max: int) -> str:
 
 
 def as_list(table: Table, columns_max: int | None = None, *, colored: bool = False) -> str:
-    """Give a table alone as lines for a terminal: no title, no cell cut, few if any colours."""
+    """Give a table without a title as lines for a terminal; no cell is cut."""
     limit = columns_max or NO_LIMIT
     columns, left_out = _fitting(table, limit, NO_LIMIT)
     head, *rows = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
@@ -68,7 +68,7 @@ def as_list(table: Table, columns_max: int | None = None, *, colored: bool = Fal
 
 BOLD, FAINT, RED, YELLOW = "1", "2", "31", "33"
 MARKS: Final = {"critical": RED, "failed": RED, "lost": RED, "warning": YELLOW, "unknown": YELLOW}
-"""Words that colour their row; one of them is a whole cell."""
+"""Words that colour their row when they fill a cell."""
 
 
 def _mark(cells: Sequence[Cell]) -> str:
@@ -84,7 +84,7 @@ def _unpainted(text: str, color: str) -> str:
 
 
 def _fitting(table: Table, columns_max: int, cell_max: int) -> tuple[list[list[str]], list[str]]:
-    """The columns that fit, and the headings of those that don't: the last ones."""
+    """Columns that fit, and the headings of the last columns, which do not."""
     columns = [_column(table, name, cell_max) for name in table.columns]
     left_out: list[str] = []
     while len(columns) > 1 and _total(columns) > columns_max + 2:
@@ -114,7 +114,7 @@ def _padded(cell: str, width: int, *, right: bool) -> str:
 
 
 def _width(text: str) -> int:
-    """How many columns of a terminal a text takes."""
+    """Width of a text in columns of a terminal."""
     if text.isascii():
         return len(text)
     wide = sum(unicodedata.east_asian_width(character) in "WF" for character in text)
@@ -133,14 +133,14 @@ def _bar(part: float) -> str:
 
 
 class Counted:
-    """How many tasks of Spark's jobs are done, and how many there are of those that are known."""
+    """Count of finished tasks of Spark's jobs, and of all known tasks."""
 
     def __init__(self, spark: SparkSession) -> None:
         self._tracker = spark.sparkContext.statusTracker()
         self._ended: dict[int, int] = dict.fromkeys(self._tracker.getJobIdsForGroup(), 0)
 
     def look(self) -> tuple[int, int]:
-        """Give both numbers. Of a job that has ended, what it skipped is no task."""
+        """Give both counts. Skipped tasks of a finished job do not count."""
         done = total = 0
         for job in self._tracker.getJobIdsForGroup():
             if job in self._ended:
@@ -161,12 +161,12 @@ class Counted:
 
 @contextmanager
 def progress(spark: SparkSession | None, title: str, *, wanted: bool | None) -> Iterator[None]:
-    """Show on standard error for how long a block runs, and how many of Spark's tasks are done."""
+    """Show the run time of a block and the finished tasks of Spark on standard error."""
     if not (sys.stderr.isatty() if wanted is None else wanted):
         yield
         return
     end = Event()
-    own = os.dup(sys.stderr.fileno())  # while the JVM starts, standard error goes to a file
+    own = os.dup(sys.stderr.fileno())  # standard error is a file while the JVM starts
     counted = Counted(spark) if spark is not None else None
     thread = Thread(target=_watch, args=(own, counted, title, end), daemon=True)
     thread.start()
@@ -200,5 +200,5 @@ def _tasks(done: int, total: int) -> str:
 def _columns(terminal: int) -> int:
     try:
         return os.get_terminal_size(terminal).columns or 80
-    except OSError:  # it is none
+    except OSError:  # not a terminal
         return 80

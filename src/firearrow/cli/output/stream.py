@@ -1,4 +1,4 @@
-"""Standard output that can't be written: a full disk behind it, or nobody who reads it."""
+"""Failures of standard output: a full disk, or a reader that has gone."""
 
 from __future__ import annotations
 
@@ -13,20 +13,20 @@ OUTPUT: Final = "standard output"
 
 
 def naming_output() -> AbstractContextManager[None]:
-    """Have an error of standard output say that it is one."""
+    """Name standard output in its errors."""
     from firearrow.files import naming
 
     return naming(OUTPUT)
 
 
 def forget_output() -> None:
-    """Discard what is not written yet: it can't be written."""
-    with suppress(OSError, ValueError):  # a test's output is no file
+    """Discard the unwritten output, which can't be written."""
+    with suppress(OSError, ValueError):  # the output of a test is not a file
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def output_is_closed() -> bool:
-    """Tell whether standard output is a pipe, or a socket, whose reader is gone."""
+    """Tell whether standard output is a pipe or socket without a reader."""
     poll = select.poll()
     poll.register(STANDARD_OUTPUT, 0)
     return any(events & (select.POLLERR | select.POLLHUP) for _, events in poll.poll(0))
