@@ -1,8 +1,7 @@
 """Read a command line of `mqadmin` as RocketMQ does, and write the usage of a command.
 
-A wrong command line ends with 1, its fault on standard error and the usage on standard output. The parser is argparse,
-where all other commands have cyclopts. Like RocketMQ, argparse accepts a long name after one hyphen, and the beginning
-of a name.
+A wrong command line ends with 1, its fault on standard error and the usage on standard output. Like RocketMQ,
+argparse accepts a long name after one hyphen, and the beginning of a name.
 
     usage: mqadmin topicRoute [-h] [-l] [-n <arg>] -t <arg>
      -h,--help                print this help
