@@ -99,7 +99,7 @@ def _answer_unserved(code: int, reason: str) -> Handler:
     return answer
 
 
-# --- RocketMQ's requests that a broker does not serve: the answer is 3 and the reason ---
+# --- RocketMQ's requests without a handler ---
 
 
 _TIMER: Final = "there is one kind of timer, in files"

@@ -427,7 +427,7 @@ def _by_number(handlers: Mapping[RequestCode, T]) -> dict[int, T]:
     return {int(code): handler for code, handler in handlers.items()}  # ints are found faster
 
 
-# --- Service of clients, between the services that they need and those that register the broker ---
+# --- Service of clients ---
 
 
 SECOND_PORT: Final = 2  # below listenPort, as RocketMQ

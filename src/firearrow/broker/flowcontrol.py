@@ -10,7 +10,7 @@ a queue is full       more requests of a kind than ``...QueueCapacity`` have bee
                       their turn, or for a peer that doesn't read its answers. One more: [OVERLOAD]
 waited for too long   a request that is about to be handled came longer ago than
                       ``waitTimeMillsIn...Queue``: [TIMEOUT_CLEAN_QUEUE]
-page cache busy       the loop was held up for longer than ``osPageCacheBusyTimeOutMills`` while
+page cache busy       the loop was stalled for longer than ``osPageCacheBusyTimeOutMills`` while
                       messages were put: sends that came meanwhile: [PCBUSY_CLEAN_QUEUE], or
                       [REJECTREQUEST] if ``brokerFastFailureEnable`` is off
 ====================  ==============================================================================

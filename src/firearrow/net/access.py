@@ -73,7 +73,7 @@ class Access:
 OPEN: Final = Access()
 
 
-# --- Versions and ciphers of TLS, by RocketMQ's keys and in Java's names ---
+# --- Versions and ciphers of TLS ---
 #
 #     tls.protocols=TLSv1.2,TLSv1.3
 #     tls.ciphers=TLS_ECDHE_RSA_WITH_AES_128_GCM_SHA256,TLS_AES_128_GCM_SHA256,...

@@ -41,7 +41,7 @@ def remote_of(name: object) -> tuple[str, bytes]:
     return f"{host}:{port}", socket.inet_pton(family, host) + port.to_bytes(4, "big")
 
 
-# --- Failover between servers that can answer alike, for example name servers ---
+# --- Failover ---
 
 
 log = logging.getLogger(__name__)

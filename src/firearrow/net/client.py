@@ -186,7 +186,7 @@ class _Connection(asyncio.Protocol):
         if not command.is_oneway and self._transport is not None:
             self._write(encode_response(response, command.opaque, command.binary))
 
-    # --- the end ---
+    # --- close ---
 
     def _overdue(self, late: str) -> None:
         """Close the connection: the server may have died silently."""
@@ -435,7 +435,9 @@ class Client:
         return connection
 
 
-# --- Notices, best effort: a receiver that misses one asks, or registers, soon anyway ---
+# --- Notices ---
+#
+# They are sent once: a receiver that misses one asks, or registers, soon anyway.
 
 
 log = logging.getLogger(__name__)

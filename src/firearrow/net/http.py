@@ -221,10 +221,10 @@ class _Peer(asyncio.Protocol):
             self._transport.abort()
 
 
-# --- One request by HTTP, on a separate connection that ends with the answer ---
+# --- Client for one request ---
 #
-# By HTTP/1.0 the answer lasts until the connection ends. A truncated answer looks complete, so its content must tell:
-# JSON without its end can't be read.
+# The connection ends with the answer, and by HTTP/1.0 the answer with the connection. A truncated answer looks
+# complete, so its content must tell: JSON without its end can't be read.
 
 
 READ_BYTES: Final = 64 * 1024

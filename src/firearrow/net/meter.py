@@ -147,9 +147,9 @@ class RpcMeter:
         self.histograms[key].add(max(0, int(self._seconds() * 1000) - since_ms))
 
 
-# --- Counts and histograms by labels, with a limit of keys for each metric ---
+# --- Counts and histograms by labels ---
 #
-#  Names in requests are anybody's choice, so their number has a limit; beyond it nothing is counted.
+# Clients choose the names in requests, so the count of keys has a limit; beyond it nothing is counted.
 
 
 KEYS_MAX: Final = 50_000  # of one family, as RocketMQ's metricsOtelCardinalityLimit

@@ -510,7 +510,7 @@ class Peer(asyncio.Protocol):
         elif not (self._paused or self._waits):
             self._transport.resume_reading()
 
-    # --- memory of the peer, for the budget of the server ---
+    # --- memory, for the budget ---
 
     @property
     def unfinished_bytes(self) -> int:

@@ -234,7 +234,7 @@ class Controllers:
         await self._client.close()
 
 
-# --- The number that the controller gives a broker under its name, and its file ---
+# --- Number of the broker ---
 #
 # A broker of a new store asks for the next free number, and notes it together with a *check code* in
 # ``brokerIdentity-temp``. Then it applies for the number. If the number is taken meanwhile, it asks again. If it is

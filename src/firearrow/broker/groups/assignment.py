@@ -124,7 +124,7 @@ class AssignmentProcessor:
         return Response(body=fastjson.dumps(self._modes.content()))
 
 
-# --- Division of queues among the popping clients of a group (400) ---
+# --- Division of queues by POP ---
 #
 # By POP, clients share queues: a division is by brokers, or by queues with some neighbours. ``wire.allocation`` has the
 # division without that.
@@ -150,7 +150,7 @@ def shared_for_pop(strategy: Strategy, queues: Queues, clients: Sequence[str], c
     return [queue for other in neighbours for queue in strategy(queues, clients, other)]
 
 
-# --- Request modes that administrators set for groups: pulls or POP ---
+# --- Request modes of groups ---
 #
 # ``config/messageRequestMode.json``, written at each change::
 #

@@ -440,7 +440,9 @@ def _leave(groups_of: GroupsOf, channel: Channel, group: str) -> None:
         del groups_of[channel]
 
 
-# --- History of joins and leaves of consumer groups, for `firearrow doctor` (203) ---
+# --- History of joins and leaves ---
+#
+# `firearrow doctor` reads it by 203.
 #
 # RocketMQ's brokers keep no such history. It is in memory only, and limited.
 

@@ -71,7 +71,7 @@ class Tally:
         self.put(topic, TRANSACTION, size)
 
 
-# --- Duration of creations of topics and groups, for which clients may wait ---
+# --- Duration of creations ---
 
 
 _TOPIC: Final = int(RequestCode.UPDATE_AND_CREATE_TOPIC)

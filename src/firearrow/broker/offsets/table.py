@@ -38,7 +38,7 @@ from firearrow.wire.bodies import DataVersion
 
 FILE_NAME: Final = OFFSETS.file_name
 UNKNOWN: Final = -1
-_STEP_KEYS: Final = 1000  # of which a step splits some
+_STEP_KEYS: Final = 1000  # in a step, which splits some of them
 
 OffsetTable = dict[str, dict[int, int]]
 

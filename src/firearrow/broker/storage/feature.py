@@ -69,7 +69,7 @@ class StorageFeature(Feature):
         await self.saving.finish()
 
 
-# --- Periodic catch-up of queues that were left out ---
+# --- Catch-up of queues left out ---
 
 
 CATCH_UP_SECONDS: Final = 1.0  # pause between two looks at the queues that were left out
@@ -92,7 +92,7 @@ class CatchingUp:
         return CATCH_UP_SECONDS if wait is None else min(wait, CATCH_UP_SECONDS)
 
 
-# --- Repair of damaged records from a replica of the log ---
+# --- Repair of damaged records ---
 #
 # A slave asks its master for the record, a master asks the broker that `healFrom` names. The read that met the damage
 # goes on without the record; later reads find it. After a start each record is requested once, one after the other, in

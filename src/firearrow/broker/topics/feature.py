@@ -76,10 +76,10 @@ def topic_handlers(context: BrokerContext) -> Handlers:
     }
 
 
-# --- Kinds of RocketMQ's topics that this broker does not serve, in a store that it takes over ---
+# --- Static and compaction topics of RocketMQ ---
 #
-#  A static topic has queues with numbers of its own, which brokers map to theirs. Without the mapping messages
-# would go to other queues and offsets would be those of other messages: the start is refused.
+# The store may have been RocketMQ's. A static topic has separate queue numbers, which brokers map to theirs. Without
+# the mapping, messages would go to other queues and offsets would belong to other messages: the start is refused.
 #
 # Of a compaction topic RocketMQ keeps the last message of each key, in separate files. Here its messages are deleted
 # with the files of the CommitLog, as those of all topics: the start logs that.
