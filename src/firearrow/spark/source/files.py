@@ -28,8 +28,7 @@ from firearrow.spark.options import Options, Range
 from firearrow.spark.source.filters import PushedFilters
 from firearrow.spark.source.origin import UNKNOWN_BYTES
 from firearrow.spark.splits import Part
-from firearrow.spark.storedtimes import StoredTimes
-from firearrow.spark.stores import Store, last_place, open_stores
+from firearrow.spark.stores import Store, StoredTimes, last_place, open_stores
 from firearrow.spark.stretches import Stretch, walk
 from firearrow.store.batchqueue import MESSAGES_MAX
 from firearrow.store.reading.batchqueues import BatchQueue
