@@ -44,7 +44,7 @@ PLAIN = (
     *("broker/", "controller/", "replication/", "net/"),
     *(path.name for path in SOURCE.glob("*.py")),
     *(f"client/{path.name}" for path in (SOURCE / "client").iterdir()),
-    *("testing/", "integrations/", "cli/mqadmin/", "store/", "spark/"),
+    *("testing/", "integrations/", "cli/", "store/", "spark/"),
 )
 _SUBJECTS = "a|the|all|each|what|queues?|brokers?|messages|it|them|consumers|groups|clients|another|its|those|who|time"
 STIFF = {

@@ -40,8 +40,8 @@ def test_help_fits_the_terminal(monkeypatch: pytest.MonkeyPatch, capsys: pytest.
     assert main(["offset", "clone", "--help"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "usage: firearrow offset clone [options] GROUP TO"
-    assert lines[2] == "Have a group go on where another is."
-    assert "  GROUP                   the group whose offsets are taken" in lines
+    assert lines[2] == "Reset a group to the offsets of another group."
+    assert "  GROUP                   group to copy the offsets from" in lines
     assert "  -n, --name-server HOST:PORT;..." in lines
     assert lines[-1] == f"  {EXAMPLES['firearrow offset clone'][0]}"
     assert max(map(len, lines[:-1])) <= 64

@@ -124,7 +124,7 @@ def test_a_name_server_takes_its_own_file(tmp_path: Path) -> None:
 
 
 def test_files_that_rocketmq_wrote_in_full_start_without_a_word() -> None:
-    written = Path(__file__).parents[1] / "data" / "config"
+    written = Path(__file__).parents[2] / "data" / "config"
     assert plan("broker", "-c", str(written / "broker.conf")).notes == []
     assert plan("namesrv", "-c", str(written / "namesrv.conf")).notes == []
 

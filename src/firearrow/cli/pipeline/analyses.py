@@ -1,4 +1,4 @@
-"""From the jobs to reports: which tables a report has, in which order, and what is drawn.
+"""Reports of the analyses: their tables, the order of the tables, and their charts.
 
 Needs PySpark; `firearrow.cli.pipeline.jobs` imports this module when a command runs.
 """
@@ -41,7 +41,7 @@ UNDECIDED: Final = (
 )  # fmt: skip
 AUDIT: Final = ("consumerGroup", "msgId", "target", "outcome", *deadletters.COORDINATES)
 POINTS_MAX: Final = 3000
-ROWS_MAX: Final = 1_000_000  # all of them are held in memory
+ROWS_MAX: Final = 1_000_000  # all rows are in memory
 
 
 Asked = TypeVar("Asked")
@@ -49,7 +49,7 @@ Asked = TypeVar("Asked")
 
 @dataclass(frozen=True)
 class ReportRun(Generic[Asked]):
-    """One run of a command: what it reads, and what was asked."""
+    """One run of a job: its Spark session, its input and its options."""
 
     spark: SparkSession
     reader: Reader
@@ -58,7 +58,7 @@ class ReportRun(Generic[Asked]):
     now_ms: int
 
     def table(self, title: str, frame: DataFrame, note: str = "", chart: Bars | Lines | None = None) -> Table:
-        """Collect the first rows of a DataFrame, and those that its chart shows."""
+        """Collect the first rows of a DataFrame, and the rows of its chart."""
         top = self.how.top or ROWS_MAX
         wanted = max(top, POINTS_MAX if isinstance(chart, Lines) else 0)
         found = [[_cell(value) for value in row] for row in frame.limit(wanted + 1).collect()]
@@ -69,7 +69,7 @@ class ReportRun(Generic[Asked]):
 
 
 def _cell(value: Any) -> Cell:
-    """A value of Spark as a cell; its timestamps come in the local time zone, without saying so."""
+    """A value of Spark as a cell. Spark's timestamps are in the local time zone, without a zone."""
     return value.astimezone() if isinstance(value, datetime) else value
 
 
@@ -77,7 +77,7 @@ def _cell(value: Any) -> Cell:
 
 
 def report_backlog(run: ReportRun[Backlog]) -> list[Table]:
-    """Lag, of what it consists, when it is drained and who loses messages first."""
+    """Lag: its parts, the time to drain it, and the groups that lose messages first."""
     queues = run.reader.queues()
     messages = run.reader.table("messages", backlog.MESSAGE_COLUMNS)
     lagging = _lags(run, queues)
@@ -105,7 +105,7 @@ def report_backlog(run: ReportRun[Backlog]) -> list[Table]:
 
 
 def _parts(run: ReportRun[Backlog], anatomy: DataFrame) -> list[Table]:
-    """A table for each dimension, of one query."""
+    """Tables of one query, one for each dimension."""
     at = anatomy.columns.index("dimension")
     columns = [name for name in anatomy.columns if name != "dimension"]
     rows: dict[str, list[list[Cell]]] = {name: [] for name in backlog.DIMENSIONS}
@@ -120,7 +120,7 @@ def _parts(run: ReportRun[Backlog], anatomy: DataFrame) -> list[Table]:
 
 
 def _lags(run: ReportRun[Backlog], queues: DataFrame) -> DataFrame:
-    """What is committed now, held fast: files change beside a running broker."""
+    """Snapshot of the committed offsets, since the files of a running broker change."""
     offsets = backlog.of_users(run.reader.table("consumer_offsets"))
     return run.reader.held(backlog.lags(offsets, queues))
 
@@ -159,7 +159,7 @@ def report_accounting(run: ReportRun[Accounting]) -> list[Table]:
         run.table("By hour", accounting.hours(by_hour), chart=Lines("hour", "bytes")),
         run.table("Hottest hour of each topic", accounting.hottest(by_hour)),
         run.table("Growth", accounting.growth(by_hour, run.now_ms),
-                  "The last 24 hours beside the 24 before."),
+                  "Last 24 hours, compared with the 24 hours before."),
     ]  # fmt: skip
     free = _free_bytes(run)
     if free is not None:
@@ -174,7 +174,7 @@ def report_accounting(run: ReportRun[Accounting]) -> list[Table]:
 
 
 def _free_bytes(run: ReportRun[Accounting]) -> int | None:
-    """Room on the disk of the store, as said or as found."""
+    """Free space on the disk of the store, from the options or measured."""
     if run.options.free_bytes is not None:
         return run.options.free_bytes
     paths = run.options.path
@@ -187,7 +187,7 @@ def _free_bytes(run: ReportRun[Accounting]) -> int | None:
 
 
 def report_deadletters(run: ReportRun[Deadletters]) -> list[Table]:
-    """What is in the dead-letter topics, and with --resend, sending it again."""
+    """Contents of the dead-letter topics; with --resend also their resending."""
     options = run.options
     messages = run.reader.table("messages", deadletters.MESSAGE_COLUMNS)
     dead = deadletters.letters(messages).cache()
@@ -231,7 +231,7 @@ def _resend(run: ReportRun[Deadletters], chosen: DataFrame) -> list[Table]:
     if options.dry_run:
         planned = deadletters.audited(left, number, "planned").select(*AUDIT)
         return [run.table("Would be sent", planned, "A dry run: nothing was sent or written.")]
-    assert options.audit is not None, "it is checked before"
+    assert options.audit is not None, "checked before"
     planned = deadletters.audited(left, number, "planned")
     planned.write.mode("append").parquet(options.audit)
     _require_noted(run.spark.read.schema(planned.schema).parquet(options.audit), left, number)
@@ -243,7 +243,7 @@ def _resend(run: ReportRun[Deadletters], chosen: DataFrame) -> list[Table]:
 
 
 def _require_noted(audit: DataFrame, left: DataFrame, number: str) -> None:
-    """Raise ConfigError unless all that is to be sent is noted where the next run looks for it."""
+    """Raise ConfigError unless the audit table has all rows that the next run will look for."""
     noted, expected = audit.where(fn.col("run") == number).count(), left.count()
     if noted != expected:
         raise ConfigError(
@@ -263,7 +263,7 @@ def _audit(run: ReportRun[Deadletters]) -> DataFrame | None:
 
 
 def report_transactions(run: ReportRun[Transactions]) -> list[Table]:
-    """What became of half messages."""
+    """Fate of half messages."""
     log = run.reader.log(transactions.MESSAGE_COLUMNS)
     found = transactions.transactions(log, run.now_ms).cache()
     return [
@@ -279,7 +279,7 @@ def report_transactions(run: ReportRun[Transactions]) -> list[Table]:
 
 
 def report_duplicates(run: ReportRun[Duplicates]) -> list[Table]:
-    """What is there more than once."""
+    """Messages that exist more than once."""
     messages = run.reader.table("messages", duplicates.MESSAGE_COLUMNS)
     found = duplicates.occurrences(messages).cache()
     seconds = run.options.window
@@ -296,7 +296,7 @@ def report_duplicates(run: ReportRun[Duplicates]) -> list[Table]:
 
 
 def report_latency(run: ReportRun[Latency]) -> list[Table]:
-    """How long messages take, and how late delayed ones come."""
+    """Latency of messages, and lateness of delayed messages."""
     messages = run.reader.table("messages", latency.MESSAGE_COLUMNS).cache()
     traced = latency.consumptions(run.reader.table("messages", latency.TRACE_COLUMNS))
     levels = run.options.delay_levels

@@ -21,7 +21,7 @@ _LATER: Final = f"Files go {KEPT_HOURS // 24} days after they are no part of the
 
 
 def report_archive(run: ReportRun[ArchiveJob]) -> list[Table]:
-    """Archive what there is (``--follow``: and what comes, until killed), and say what that was."""
+    """Archive the present messages (``--follow``: and new ones, until killed), and report them."""
     options = run.options
     place = Archive(options.to)
     if options.dry_run:
@@ -35,7 +35,7 @@ def report_archive(run: ReportRun[ArchiveJob]) -> list[Table]:
         steps.append(step)
         publish()
 
-    publish()  # what a run that broke off did not get to
+    publish()  # the rest of an interrupted run
     if options.follow:
         tidy = Upkeep(workers, place, options.keep)
         follow(workers, opener, place, settings, stop=Event(),
@@ -51,14 +51,14 @@ def report_archive(run: ReportRun[ArchiveJob]) -> list[Table]:
 
 
 def report_compact(run: ReportRun[OfArchive]) -> list[Table]:
-    """Join small files and remove what no reader needs, and say what that was."""
+    """Join small files, remove files that no reader needs, and report both."""
     place = Archive(run.options.archive)
     compacted = compact(SparkWorkers(run.spark), place) or CompactedFiles()
     return [_compacted(compacted), Table("Removed", ["files"], [[place.clean()]], _LATER)]
 
 
 def report_expire(run: ReportRun[Expire]) -> list[Table]:
-    """Remove old days, and say which."""
+    """Remove old days, and report them."""
     place = Archive(run.options.archive)
     first_day = day_of(run.now_ms, run.options.keep)
     days: dict[tuple[str, str], list[int]] = {}
@@ -76,7 +76,7 @@ def report_expire(run: ReportRun[Expire]) -> list[Table]:
 
 
 def _lake(run: ReportRun[ArchiveJob], place: Archive) -> Callable[[], object]:
-    """What has a table of Iceberg follow the archive."""
+    """Function that adds the files of the archive to an Iceberg table."""
     if run.options.iceberg:
         from pyiceberg.catalog import load_catalog
         from pyiceberg.exceptions import NoSuchNamespaceError, NotInstalledError
@@ -122,7 +122,7 @@ def _steps(steps: list[Step]) -> list[Table]:
     ]
     return [
         Table("Archived", ["topic", "messages", "files", "bytes"], rows,
-              "What the archive did not hold before.", Bars(["topic"], "messages")),
+              "Messages that the archive did not have before.", Bars(["topic"], "messages")),
         Table("Gone before it was archived",
               ["topic", "broker", "queueId", "fromOffset", "toOffset", "messages"], gaps),
     ]  # fmt: skip

@@ -1,7 +1,7 @@
 """Checks of a command line of `firearrow pipeline` before Spark is started.
 
-Spark takes seconds to start. So what can be checked without it is checked first: whether sources
-exist, whether rules and options are valid, whether the output can be written.
+Spark takes seconds to start. So all checks that do not need it come first: the sources must exist, rules and options
+must be valid, the output must be writable.
 """
 
 from __future__ import annotations
@@ -29,13 +29,13 @@ from firearrow.cli.pipeline.options import (
 from firearrow.errors import ConfigError, FirearrowError
 
 _MASTERS: Final = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
-MASTER_SECONDS: Final = 10  # to answer; as for a name server
+MASTER_SECONDS: Final = 10  # for an answer, as of a name server
 _RESENDING: Final = ("dry_run", "audit", "to_topic", "to_name_server", "sink_option")
 _CLOSING: Final = {"(": ")", "[": "]"}
 
 
 def check(job: str, options: Reading, how: RunOptions) -> None:
-    """Raise ConfigError for what is wrong with a command line; sources are not looked at."""
+    """Raise ConfigError for a wrong command line, without a look at its sources."""
     check_master("--master", how.master)
     check_places({**vars(how), **vars(options)})
     if (where := getattr(options, "where", None)) is not None:
@@ -45,13 +45,13 @@ def check(job: str, options: Reading, how: RunOptions) -> None:
 
 
 def check_master(option: str, master: str) -> None:
-    """Raise ConfigError for what is no Spark, where ``option`` names one."""
+    """Raise ConfigError if the value of ``option`` is not a Spark master."""
     if not _MASTERS.fullmatch(master):
         raise ConfigError(f"{option} {master}: must be local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL")
 
 
 def check_places(given: Mapping[str, object]) -> None:
-    """Raise ConfigError where the output can't be written; other options are passed over."""
+    """Raise ConfigError if the output can't be written; other options are ignored."""
     for name in ("report", "spark_log"):
         if isinstance(path := given.get(name), Path):
             _require_file(name, path)
@@ -62,9 +62,9 @@ def check_places(given: Mapping[str, object]) -> None:
 
 
 def require_master(master: str) -> None:
-    """Raise FirearrowError where a master of Spark's own does not answer: Spark tries for a minute.
+    """Raise FirearrowError if a standalone master of Spark does not answer; Spark itself would try for a minute.
 
-    ConfigError for an address that is none.
+    ConfigError for an invalid address.
     """
     from firearrow.net.address import addresses_of, host_and_port
 
@@ -83,9 +83,9 @@ def require_master(master: str) -> None:
 
 
 def has_few_messages(job: str, options: Reading) -> bool:
-    """Look at what a job reads, and tell whether that is little.
+    """Check the sources of a job, and tell whether they are small.
 
-    Raises ConfigError where a store, a topic, a cluster or an archive is not there.
+    Raises ConfigError for a missing store, topic, cluster or archive.
     """
     from firearrow.spark.jobs.archive.delta import Archive
     from firearrow.spark.jobs.reports.reading import is_small
@@ -99,9 +99,9 @@ def has_few_messages(job: str, options: Reading) -> bool:
 
 
 def has_small_log(store: Path) -> bool:
-    """Tell whether a store's log is small. The store may be damaged: to find that is the job.
+    """Tell whether the log of a store is small. The store may be damaged: the job will report that.
 
-    Raises ConfigError where it is not there.
+    Raises ConfigError if the store does not exist.
     """
     from firearrow.spark.jobs.reports.reading import has_small_log as is_small_log
     from firearrow.spark.options import parse
@@ -110,14 +110,14 @@ def has_small_log(store: Path) -> bool:
 
 
 def require(module: str, extra: str) -> None:
-    """Raise ConfigError, saying what to install, unless a module is there."""
+    """Raise ConfigError with the package to install, unless a module can be imported."""
     if find_spec(module) is None:
         raise ConfigError(
             f"--{extra} needs the package {module}: install Firearrow with the extra {extra} (docs/start.md)"
         )
 
 
-# --- what is written ---
+# --- output ---
 
 
 def _require_file(name: str, path: Path) -> None:
@@ -131,7 +131,7 @@ def _require_file(name: str, path: Path) -> None:
 
 
 def _require_directory(name: str, path: Path) -> None:
-    """Raise ConfigError unless a directory is there or can be made, and written to."""
+    """Raise ConfigError unless a directory exists or can be made, and is writable."""
     there = path.absolute()
     while not there.exists():
         there = there.parent
@@ -142,7 +142,7 @@ def _require_directory(name: str, path: Path) -> None:
 
 
 def _require_condition(condition: str) -> None:
-    """Raise ConfigError for what can't be a condition in SQL; the rest only Spark can tell."""
+    """Raise ConfigError for an obvious fault in an SQL condition; only Spark finds the others."""
     if not condition.strip():
         raise ConfigError("--where: the condition is empty")
     bare = re.sub(r"'(?:\\.|[^'\\])*'|\"(?:\\.|[^\"\\])*\"|`[^`]*`", "", condition, flags=re.DOTALL)
@@ -158,7 +158,7 @@ def _require_condition(condition: str) -> None:
         raise ConfigError(f"--where {condition!r}: a {open_ones[-1]} is missing")
 
 
-# --- what single jobs ask for ---
+# --- single jobs ---
 
 
 def _archive(options: ArchiveJob) -> None:

@@ -1,8 +1,8 @@
 """`firearrow pipeline JOB`: jobs on a store's files or on brokers, with Spark.
 
-One table, `JOBS`, says which there are: a name, what it does, its own options and the function that
-makes its report. What a job needs is imported when it runs; without PySpark one sentence says what
-to install. Exit codes: 0 done, 1 an error that one sentence on standard error explains, 130 Ctrl-C.
+The table `JOBS` has a row for each job: its name, its purpose, its options and the function that makes its report. A
+job imports its modules when it runs; without PySpark one sentence names the package to install. Exit codes: 0 done, 1
+an error that one sentence on standard error explains, 130 Ctrl-C.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 WITHOUT_SPARK: Final = "this needs PySpark: install Firearrow with the extra spark (docs/start.md)"
 
 SMALL: Final = {
-    # With few messages the time goes into starting: compilers that never pay, empty tasks.
+    # With few messages most time goes into the start: compilers that never pay off, and empty tasks.
     "spark.sql.shuffle.partitions": "1",
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.codegen.wholeStage": "false",
@@ -57,8 +57,10 @@ USUAL: Final = RunOptions()
 
 @dataclass(frozen=True, slots=True)
 class Job:
-    """A row of `JOBS`; ``report`` names what does the work and gives the tables of its report: a
-    module of this package, and its function that takes a `ReportRun`."""
+    """A row of `JOBS`; ``report`` is ``module:function`` in this package.
+
+    The function takes a `ReportRun` and gives the tables of the report.
+    """
 
     name: str
     summary: str
@@ -68,15 +70,15 @@ class Job:
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """What a command line asks for: a job, what of it, and how."""
+    """A job from a command line, with its options."""
 
     job: Job
     options: Any
-    """Those of the job, of its own type."""
+    """Options of the job, of the type in its row."""
     how: RunOptions
 
     def check(self) -> None:
-        """Raise ConfigError for what is wrong; sources are not looked at."""
+        """Raise ConfigError for wrong options, without a look at the sources."""
         check(self.job.name, self.options, self.how)
 
 
@@ -102,9 +104,9 @@ def run(order: Order) -> int:
 
 @contextmanager
 def session(order: Order, ending: Ending | None = None) -> Iterator[SparkSession]:
-    """Have the Spark that the options of a job ask for, and that suits what the job reads.
+    """Start Spark with the options of a job, sized for its input.
 
-    Raises ConfigError for what is wrong with the options, and as `started` does.
+    Raises ConfigError for wrong options, and the errors of `started`.
     """
     require_pyspark()
     order.check()
@@ -117,10 +119,10 @@ def session(order: Order, ending: Ending | None = None) -> Iterator[SparkSession
 def started(
     options: SessionOptions, ending: Ending | None, *, progress: bool | None = None, is_small: bool = False
 ) -> Iterator[SparkSession]:
-    """Have the Spark of ``options``, which name its master.
+    """Start Spark with ``options``, which name its master.
 
-    ``ending`` learns what to remove if the process ends at once. Raises ConfigError where something
-    is not installed, and where Spark does not start.
+    ``ending`` gets the directory to remove if the process ends at once. Raises ConfigError for a missing package, and
+    if Spark does not start.
     """
     require_pyspark()
     import logging
@@ -128,9 +130,9 @@ def started(
     from firearrow.spark.session import ClassData, require_java
 
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
-        logging.getLogger(name).disabled = True  # they print what an error says, before it is told
+        logging.getLogger(name).disabled = True  # they print the text of an error that follows anyway
 
-    assert options.master is not None, "there is one"
+    assert options.master is not None, "the options name one"
     require_master(options.master)
     class_data = ClassData(require_java())
     with tempfile.TemporaryDirectory(prefix="firearrow-") as directory:
@@ -147,14 +149,14 @@ def started(
                     if quick == settings:
                         raise
                     spark = ends.enter_context(_started(settings, said))
-                    class_data.forget()  # only without it the JVM starts
+                    class_data.forget()  # the JVM only starts without it
             if ending is not None:
-                ending.listen()  # as Spark has taken SIGINT for itself
+                ending.listen()  # Spark has installed its own handler
             yield spark
 
 
 def require_pyspark() -> None:
-    """Raise ConfigError where PySpark is not installed, or none that Firearrow works with."""
+    """Raise ConfigError without PySpark, or with a version that Firearrow does not support."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
         raise ConfigError(WITHOUT_SPARK)
     from firearrow.spark.session import require_version
@@ -168,7 +170,7 @@ def require_pyspark() -> None:
 JOBS: Final = (
     Job(
         "backlog",
-        "show what consumer groups have still to consume, broken down, and when it is lost",
+        "show the lag of consumer groups by parts, and when messages will be lost",
         options_of.Backlog,
         "analyses:report_backlog",
     ),
@@ -190,12 +192,10 @@ JOBS: Final = (
         options_of.Transactions,
         "analyses:report_transactions",
     ),
-    Job(
-        "duplicates", "find messages that are there more than once", options_of.Duplicates, "analyses:report_duplicates"
-    ),
+    Job("duplicates", "find messages that exist more than once", options_of.Duplicates, "analyses:report_duplicates"),
     Job(
         "latency",
-        "show how long messages take to be stored and consumed, and how late delayed ones are",
+        "show the latency of storing and consuming, and the lateness of delayed messages",
         options_of.Latency,
         "analyses:report_latency",
     ),
@@ -204,7 +204,7 @@ JOBS: Final = (
     ),
     Job(
         "compact",
-        "join an archive's small files, and remove files that nobody needs any more",
+        "join small files of an archive, and remove files that no reader needs",
         options_of.OfArchive,
         "archive:report_compact",
     ),
@@ -246,7 +246,7 @@ for _job in JOBS:
 
 
 def report_of(order: Order, spark: SparkSession) -> Report:
-    """Do what a command line asks, in a session that is there, and give its report."""
+    """Run a job in a Spark session, and give its report."""
     from firearrow.cli.output.reports import Report
     from firearrow.cli.pipeline.analyses import ReportRun
     from firearrow.spark.jobs.reports.reading import Reader
@@ -262,7 +262,7 @@ def report_of(order: Order, spark: SparkSession) -> Report:
 
 
 def show(report: Report, how: RunOptions) -> None:
-    """Print a report, and write its page where one is asked for."""
+    """Print a report, and write its page if the options name one."""
     if how.report:
         from firearrow.cli.output.page import write_page
 
@@ -275,14 +275,14 @@ def show(report: Report, how: RunOptions) -> None:
 
 
 def _settings(master: str, directory: str, *, is_small: bool) -> dict[str, str]:
-    """Spark's settings where no option says anything. ``directory`` is for temporary files."""
+    """Default settings of Spark. ``directory`` is for temporary files."""
     settings = {
         "spark.master": master,
         "spark.ui.enabled": "false",
         "spark.ui.showConsoleProgress": "false",
         "spark.log.level": "ERROR",
         "spark.sql.session.timeZone": "UTC",
-        "spark.python.sql.dataFrameDebugging.enabled": "false",  # our places in Python tell nobody
+        "spark.python.sql.dataFrameDebugging.enabled": "false",  # places in our code help no user
     }
     if master.startswith("local"):
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
@@ -295,7 +295,7 @@ def _settings(master: str, directory: str, *, is_small: bool) -> dict[str, str]:
 def _with_class_data(
     settings: Mapping[str, str], class_data: ClassData, given: Iterable[tuple[str, str]]
 ) -> dict[str, str]:
-    """Let the JVM of a driver that runs here have its classes from a file, or make it."""
+    """Let the JVM of a local driver load its classes from a file, or create that file."""
     quick = dict(settings)
     if _JAVA_OPTIONS in quick and not {_JAVA_OPTIONS, "spark.driver.extraClassPath"} & set(dict(given)):
         quick[_JAVA_OPTIONS] = " ".join([quick[_JAVA_OPTIONS], *class_data.options()])
@@ -304,9 +304,9 @@ def _with_class_data(
 
 @contextmanager
 def _started(settings: Mapping[str, str], said: Callable[[], str]) -> Iterator[SparkSession]:
-    """Have a session; ``said`` gives the error in the JVM's log.
+    """Start a session; ``said`` gives the error in the log of the JVM.
 
-    Raises ConfigError where the JVM does not start, FirearrowError where Spark in it does not.
+    Raises ConfigError if the JVM does not start, FirearrowError if Spark in the JVM does not.
     """
     from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
@@ -325,22 +325,22 @@ def _started(settings: Mapping[str, str], said: Callable[[], str]) -> Iterator[S
         if "[JAVA_GATEWAY_EXITED]" in reason:
             raise ConfigError(f"Spark does not start: {said() or reason}") from error
         if isinstance(error, OSError) or "stopped SparkContext" in reason:
-            reason = said() or reason  # the JVM has ended, or Spark in it, and does not tell why
+            reason = said() or reason  # the JVM or its Spark has ended without a reason
         raise FirearrowError(f"Spark does not start: {reason}") from error
     try:
         yield spark
     finally:
         try:
             spark.stop()
-        except (Py4JError, OSError) as error:  # there is nobody to stop
+        except (Py4JError, OSError) as error:  # the JVM has ended already
             raise FirearrowError(f"Spark's JVM has ended: {said() or 'its log does not say why'}") from error
 
 
 @contextmanager
 def _quiet_jvm(log: Path) -> Iterator[Callable[[], str]]:
-    """Let the JVM, which inherits standard error when it is started, write to a file instead.
+    """Redirect standard error, which the JVM inherits at its start, to a file.
 
-    Gives what tells the error in what it has written.
+    Gives a function that finds the error in that file.
     """
 
     def said() -> str:
@@ -355,7 +355,7 @@ def _quiet_jvm(log: Path) -> Iterator[Callable[[], str]]:
         os.dup2(file.fileno(), 2)
         try:
             with os.fdopen(own, "w", encoding="utf-8", errors="replace") as kept:
-                sys.stderr = kept  # ours still goes where it went
+                sys.stderr = kept  # our own output goes on to the terminal
                 try:
                     yield said
                 finally:
@@ -367,7 +367,7 @@ def _quiet_jvm(log: Path) -> Iterator[Callable[[], str]]:
 
 @contextmanager
 def _quiet_output() -> Iterator[None]:
-    """Let what is started have no part of standard output: a JVM may outlive us by seconds."""
+    """Keep standard output from child processes: a JVM may outlive this process by seconds."""
     sys.stdout.flush()
     own = os.dup(1)
     os.dup2(2, 1)

@@ -1,4 +1,4 @@
-"""The options of `firearrow pipeline`'s jobs: what each reads, and what it is to do."""
+"""Options of the jobs of `firearrow pipeline`: input, work, and Spark."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from firearrow.cli.parameters import (
 
 RETENTION_HOURS: Final = 72.0
 
-# --- what a job reads ---
+# --- input ---
 
 Paths = tuple[str, ...]
 _PATH: Final = "a store's directory, or a URI such as s3://bucket/store; several may be given"
@@ -44,7 +44,7 @@ Now = Annotated[
 
 @options
 class Reading:
-    """A place, which is one of these: those in ``places``, for which a subclass has options."""
+    """Input of a job; ``places`` are the options of a subclass that exclude each other."""
 
     places: ClassVar[tuple[str, ...]] = ()
     path: Annotated[Paths, NOT_ASKED] = ()
@@ -54,7 +54,7 @@ class Reading:
     now: Annotated[int | None, NOT_ASKED] = None
 
     def check(self) -> None:
-        """Raise WrongCommandLine where options exclude each other, or one of some is missing."""
+        """Raise WrongCommandLine for options that exclude each other, and for a missing one."""
         if self.places:
             require_one(self, *self.places)
 
@@ -70,13 +70,13 @@ class Reading:
         return {**given, "paths": json.dumps(self.path)}
 
     def named(self) -> str:
-        """Give what a report names as its source."""
+        """Give the name of the source for the report."""
         return ", ".join(self.path) or self.name_server or self.archive or ""
 
 
 @options
 class OfFiles(Reading):
-    """Files of stores: for a job that needs more than brokers tell."""
+    """Files of stores, for a job that needs more than brokers give."""
 
     path: Annotated[Paths, repeated("DIR", _PATH, needed=True)] = ()
     option: Format = ()
@@ -108,7 +108,7 @@ class OfArchive(Reading):
     archive: Annotated[str, valued("DIR", _ARCHIVE)] = ""
 
 
-# --- what single jobs are to do ---
+# --- single jobs ---
 
 
 def _window(text: str) -> Parameter:
@@ -174,7 +174,7 @@ class Latency(OfMessages):
 
 @options
 class Sink:
-    """Where a job sends to."""
+    """Target of a job that sends."""
 
     to_topic: Annotated[str | None, valued("TOPIC", "the topic to send to")] = None
     to_name_server: Annotated[str | None, valued("HOST:PORT;...", "the cluster to send to")] = None
@@ -183,8 +183,8 @@ class Sink:
     ] = ()
 
     def sink(self) -> dict[str, str]:
-        """Give the options of Spark's sink; there is a cluster to send to."""
-        assert self.to_name_server is not None, "it is checked before a job sends"
+        """Give the options of Spark's sink; the options must name a cluster."""
+        assert self.to_name_server is not None, "checked before a job sends"
         return {"nameServer": self.to_name_server, **dict(self.sink_option)}
 
 
@@ -204,7 +204,7 @@ class Deadletters(Sink, OfMessages):
     ] = None
 
 
-_KEEP: Final = "remove from the archive what was stored more days (in UTC) before today"
+_KEEP: Final = "remove messages from the archive that are older than this number of days (in UTC)"
 
 
 @options
@@ -278,7 +278,7 @@ class Replay(Sending, OfAnything):
     ] = False
 
     def check(self) -> None:
-        """Raise WrongCommandLine for places and times that make no sense."""
+        """Raise WrongCommandLine for places or times that contradict each other."""
         super().check()
         require_order(self.since, self.until, included=False)
 
@@ -298,10 +298,10 @@ class WatchJob(Sink, OfMessages):
         str | None, valued("DIR", "directory from which the query continues after a restart (default: none)")
     ] = None
     interval: Annotated[float, valued("SECONDS", "how often to check lag and lost (default: 10)", seconds)] = 10.0
-    once: Annotated[bool, switch("read everything that is there, from the beginning, and end")] = False
+    once: Annotated[bool, switch("read all present messages from the beginning, and end")] = False
 
 
-# The options of every command that has Spark at work: where it runs, how, and what is shown.
+# Options of every command that runs Spark: its master, its settings, and the output.
 
 
 Progress = Annotated[bool | None, either("show progress on standard error (default: on a terminal)")]
@@ -310,7 +310,7 @@ Page = Annotated[Path | None, valued("FILE", "also write an HTML page with chart
 
 @options
 class SessionOptions:
-    """How Spark is set, wherever it runs."""
+    """Settings of Spark, for any master."""
 
     master: Annotated[str | None, NOT_ASKED] = None
     conf: Annotated[Pairs, repeated("KEY=VALUE", "a setting of Spark; may be repeated", pair)] = ()
@@ -321,7 +321,7 @@ class SessionOptions:
 
 @options
 class RunOptions(SessionOptions):
-    """Where Spark runs, and how a report is shown."""
+    """Master of Spark, and output of the report."""
 
     master: Annotated[
         str, valued("URL", "where Spark runs: local[N], spark://..., yarn, k8s://... (default: local[*])")

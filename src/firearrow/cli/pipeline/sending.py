@@ -1,4 +1,4 @@
-"""`firearrow pipeline restore` and `replay`: messages that are sent again."""
+"""`firearrow pipeline restore` and `replay`: jobs that send messages again."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def report_restore(run: ReportRun[Restore]) -> list[Table]:
         SparkWorkers(run.spark), archive, options.sink(), Path(options.job), topics=names,
         rate=options.rate,
     )  # fmt: skip
-    return _sent("Restored", done, "Topics that brokers do not let in.")
+    return _sent("Restored", done, "Topics that brokers refuse.")
 
 
 def report_replay(run: ReportRun[Replay]) -> list[Table]:
@@ -68,7 +68,7 @@ def report_replay(run: ReportRun[Replay]) -> list[Table]:
         selection = chosen(_chosen(run), job, messages.place, **others)
     else:
         selection = Selection(**others)
-    assert options.to_topic is not None, "it is checked before"
+    assert options.to_topic is not None, "checked before"
     sink = {**options.sink(), "topic": options.to_topic}
     done = replay(SparkWorkers(run.spark), messages, selection, sink, job, rate=options.rate)
     return _sent("Replayed", done, LEFT_OUT)
@@ -86,13 +86,13 @@ def _messages(run: ReportRun[Replay]) -> MessageSource:
 
 
 def _wants_all_topics(run: ReportRun[Replay]) -> bool:
-    """Tell whether all topics were asked for, or those that are meant were named."""
+    """Tell whether the options name topics, or ask for all."""
     choice = parse(run.reader.options).choice if run.reader.options else Choice()
     return bool(run.options.all_topics or choice.subscribe or choice.pattern or choice.assign)
 
 
 def _chosen(run: ReportRun[Replay]) -> DataFrame:
-    """The messages that the options choose, as a table."""
+    """Table of the messages that the options choose."""
     options = run.options
     if options.archive:
         frame = read_archive(run.spark, Archive(options.archive))

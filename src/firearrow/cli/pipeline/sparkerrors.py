@@ -1,4 +1,4 @@
-"""The cause in what Spark says: one line of tracebacks of a worker and of the JVM."""
+"""Cause of an error of Spark: one line out of the tracebacks of a worker and of the JVM."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Final
 
 from firearrow.cli.failures import first_line, unforeseen, without_number
 
-# A traceback's frames are indented, code that they quote too; the exception is not.
+# The frames of a traceback and their code are indented; the exception is not.
 _RAISED: Final = re.compile(
     r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)"
     r"(?P<name>[A-Za-z_][\w.]*)(?:: (?P<what>.*))?"
@@ -35,7 +35,7 @@ _CHATTER: Final = re.compile(
 
 
 def of_spark(text: str) -> str:
-    """Give the cause in what Spark says: the error of a worker, else that of the JVM."""
+    """Give the cause in an error text of Spark: the error of a worker, otherwise the error of the JVM."""
     raised = list(_RAISED.finditer(text))
     if raised:
         return _of_worker(raised[-1])
@@ -50,7 +50,7 @@ def of_spark(text: str) -> str:
 
 
 def of_log(text: str) -> str:
-    """Give the first error of Spark's log; nothing where there is none."""
+    """Give the first error of a Spark log; empty text without an error."""
     lines = text.splitlines()
     at = next((n for n, line in enumerate(lines) if not _CHATTER.match(line)), len(lines))
     return of_spark("\n".join(lines[at:])) if lines[at:] else ""

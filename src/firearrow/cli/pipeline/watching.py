@@ -1,4 +1,4 @@
-"""`firearrow pipeline watch`: a query that runs until it is stopped, and prints alerts."""
+"""`firearrow pipeline watch`: a streaming query that prints alerts until a stop."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def _late(count: int) -> str:
 
 
 def _watch(run: ReportRun[WatchJob], seen: Watch, lags: Lags) -> int:
-    """Watch until the query ends; give how many minutes of topics came too late."""
+    """Watch until the query ends; give the number of topic minutes that came too late."""
     options = run.options
     begin = {"startingOffsets": "earliest"} if options.once else {}
     messages = run.reader.stream(watch.MESSAGE_COLUMNS, **begin)
@@ -86,7 +86,7 @@ def _teller(run: ReportRun[WatchJob]) -> Tell:
     if options.to_topic:
         return Topic(run.spark, options.to_topic, options.sink())
     if options.once and run.how.json:
-        return lambda _: None  # the report has them, and standard output is one JSON object
+        return lambda _: None  # standard output is one JSON object, which has them
     return _print
 
 

@@ -1,8 +1,8 @@
-"""The process of one of several brokers: ``python -m firearrow.cli.serving.brokerprocess NAME LEVEL FORMAT``.
+"""Process of one of several brokers: ``python -m firearrow.cli.serving.brokerprocess NAME LEVEL FORMAT``.
 
-Standard input has what to serve, `BrokerPlan` as one line of JSON, and stays open for as long as the
-process is wanted: at its end the broker stops as by a signal, so none is left behind by whoever
-has started it. Standard output gets one line, ``ready broker=...`` or ``failed`` with the reason.
+Standard input has a `BrokerPlan` as one line of JSON. The supervisor keeps it open; at its end the broker stops as by a
+signal, so no broker outlives its supervisor. Standard output gets one line, ``ready broker=...`` or ``failed`` with the
+reason.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ def main(words: Sequence[str]) -> int:
     name, level, form = words
     try:
         told = msgspec.json.decode(_line(), type=BrokerPlan)
-    except msgspec.DecodeError:  # who has started it is gone already
+    except msgspec.DecodeError:  # the supervisor has ended already
         return 1
     configure(level, cast(LogFormat, form), server=name)
     root = Path(told.pairs["storePathRootDir"])
     try:
         with thrown_away(root) if told.thrown_away else nullcontext():
             plan = of_broker(told.pairs, SharedFile(Path(told.file), name) if told.file else None)
-            plan = msgspec.structs.replace(plan, notes=[])  # they were told
+            plan = msgspec.structs.replace(plan, notes=[])  # the supervisor has logged them
             return run(plan, banner_as_log=True, until_stdin_closes=True)
     except FirearrowError as error:
         print(FAILED + " ".join(str(error).split()), flush=True)
@@ -50,7 +50,7 @@ def main(words: Sequence[str]) -> int:
 
 
 def _line() -> bytes:
-    """The first line of standard input, without a byte of what is behind it."""
+    """First line of standard input, read without any byte behind it."""
     found = b""
     while not found.endswith(b"\n"):
         piece = os.read(0, _PIECE_BYTES)

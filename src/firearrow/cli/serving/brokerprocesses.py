@@ -1,20 +1,19 @@
-"""Several brokers of one command: from one configuration to that of each, and who runs them.
+"""Several brokers of one command: the configuration of each, and the control file of their processes.
 
-All have the keys of the file and of the options. What must differ does: names end with ``-a``,
-``-b`` and so on, ports are 10 apart (RocketMQ's broker takes up to three side by side), and each
-store is a directory of the broker's name below that of all. A key with a broker's name before it,
-as in ``broker-b.flushDiskType``, is for that broker alone, and counts more than any other.
+All brokers have the keys of the file and of the options, apart from a few that must differ. Names end with ``-a``,
+``-b`` and so on. Ports are 10 apart, since a broker of RocketMQ takes up to three adjacent ports. Each store is a
+directory with the name of the broker below the common directory. A key with the name of a broker before it, as in
+``broker-b.flushDiskType``, is for that broker alone and overrides all others.
 
-The directory of all has `CONTROL`, which the process that runs the brokers keeps locked: it says
-which processes they are, as JSON::
+The common directory has the file `CONTROL`, which the supervisor keeps locked. It lists the processes as JSON::
 
     {"pid":4711,"brokers":{"broker-a":{"pid":4712,"address":"127.0.0.1:10911"},...}}
 
-What `updateBrokerConfig` changes is written to the file of all brokers. Without one it is `CHANGES`
-in that directory, which holds until all are stopped, so that one that is started again has it.
+Changes by `updateBrokerConfig` go to the properties file of all brokers. Without such a file they go to `CHANGES` in
+the common directory, which is valid until all brokers stop: a restarted broker reads it.
 
-A process that ends by itself or by a signal is started again. So to end the one of a broker is to
-restart it, see `firearrow cluster restart`.
+The supervisor restarts a process that ends. So a signal to the process of a broker restarts the broker, see
+`firearrow cluster restart`.
 """
 
 from __future__ import annotations
@@ -35,7 +34,7 @@ from firearrow.files import FILE_MODE, make_directories
 PORTS_APART: Final = 10
 CONTROL: Final = "brokers.json"
 CHANGES: Final = "brokers.properties"
-FAILED: Final = "failed "  # begins the line that a broker's process ends with instead of `ready`
+FAILED: Final = "failed "  # begins the last line of a process that failed, in place of `ready`
 _FIRST: Final = "-a"
 _PORTS: Final = {
     "listenPort": ("10911", PORTS_APART),
@@ -45,8 +44,10 @@ _PORTS: Final = {
 
 
 class BrokerPlan(msgspec.Struct, frozen=True):
-    """What the process of one broker is told: its keys, whether it may skip waits for the disk as
-    its store is thrown away in the end, and the file of all for changes at run time."""
+    """Input of the process of one broker: its keys, and the properties file for changes at run time.
+
+    ``thrown_away`` means that the store will be removed at the end, so the broker may skip waits for the disk.
+    """
 
     name: str
     pairs: dict[str, str]
@@ -54,12 +55,12 @@ class BrokerPlan(msgspec.Struct, frozen=True):
     file: str = ""
 
     def __repr__(self) -> str:
-        """Its name: there may be secrets among the keys."""
+        """Name alone: keys may be secret."""
         return f"BrokerPlan({self.name!r})"
 
 
 def apart(pairs: Mapping[str, str], count: int) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
-    """Tell the keys of all brokers from those of each, which are given by its name."""
+    """Divide keys into the common ones and the ones of each broker, by its name."""
     stem = pairs.get("brokerName", "broker" + _FIRST).strip().removesuffix(_FIRST)
     if "/" in stem:
         raise ConfigError(f"brokerName={pairs['brokerName']} can't be the name of a directory")
@@ -76,7 +77,7 @@ def _with_prefix(pairs: Mapping[str, str], prefix: str) -> dict[str, str]:
 def several(
     shared: Mapping[str, str], own: Mapping[str, Mapping[str, str]], root: Path, *, thrown_away: bool
 ) -> tuple[BrokerPlan, ...]:
-    """Give what each broker is told; ConfigError for what none can be told."""
+    """Give the plan of each broker; ConfigError for a key that no broker may have."""
     brokers = []
     for number, (name, mine) in enumerate(own.items()):
         pairs = {"autoCreateTopicOnAll": "true"} | dict(shared)
@@ -98,7 +99,7 @@ def several(
 
 
 def registering_with(namesrv: str | None, configured: str) -> str:
-    """Put an embedded name server, if there is one, first among those of a broker."""
+    """Put the embedded name server, if any, first among the name servers of a broker."""
     if namesrv is None:
         return configured
     others = [at for at in configured.split(";") if at and at != namesrv]
@@ -106,8 +107,7 @@ def registering_with(namesrv: str | None, configured: str) -> str:
 
 
 def told(brokers: Sequence[BrokerPlan], namesrv: str, file: Path) -> list[BrokerPlan]:
-    """Give brokers that register with a name server of this process, too, and write what is changed
-    at run time to a file."""
+    """Let brokers also register with a name server of this process, and write changes at run time to a file."""
     return [msgspec.structs.replace(it, pairs=_with(it.pairs, namesrv), file=str(file)) for it in brokers]
 
 
@@ -115,32 +115,32 @@ def _with(pairs: Mapping[str, str], namesrv: str) -> dict[str, str]:
     return {**pairs, "namesrvAddr": registering_with(namesrv, pairs.get("namesrvAddr", ""))}
 
 
-# --- the directory of all ---
+# --- the common directory ---
 
 
 class BrokerProcess(msgspec.Struct, frozen=True):
-    """A broker's process, and where clients find it."""
+    """Process of a broker, and the address for its clients."""
 
     pid: int
     address: str
 
 
 class Control(msgspec.Struct, frozen=True):
-    """What `CONTROL` holds: the process that runs all brokers, and theirs by name."""
+    """Contents of `CONTROL`: the supervisor, and the processes of the brokers by name."""
 
     pid: int
     brokers: dict[str, BrokerProcess] = {}
 
 
 def check_alone(root: Path) -> None:
-    """Raise ConfigError if a directory has stores of several brokers: one would not see them."""
+    """Raise ConfigError if a directory has stores of several brokers, which a single broker would not read."""
     names = _stores_in(root)
     if names:
         raise ConfigError(f"{root} has the stores of {', '.join(names)}: serve it with --brokers {len(names)}")
 
 
 def check_several(root: Path, names: Iterable[str]) -> None:
-    """Raise ConfigError if a directory has messages that these brokers would not see."""
+    """Raise ConfigError if a directory has messages that these brokers would not read."""
     known = list(names)
     if (root / "commitlog").exists():
         raise ConfigError(
@@ -162,8 +162,7 @@ def _stores_in(root: Path) -> list[str]:
 
 
 class ControlFile:
-    """`CONTROL` of a directory, held for as long as its brokers run. ConfigError if somebody else
-    holds it."""
+    """Lock on `CONTROL` of a directory while its brokers run. ConfigError if another process has it."""
 
     def __init__(self, root: Path) -> None:
         make_directories(root)
@@ -177,19 +176,19 @@ class ControlFile:
             raise ConfigError(f"{root} is in use by {who}") from None
 
     def write(self, brokers: Mapping[str, BrokerProcess]) -> None:
-        """Say which processes there are. Raises OSError; then nothing is said, not what was."""
+        """Write the present processes. After an OSError the file is empty, not outdated."""
         text = msgspec.json.encode(Control(os.getpid(), dict(brokers))) + b"\n"
         os.ftruncate(self._fd, 0)
         os.pwrite(self._fd, text, 0)
 
     def close(self) -> None:
-        """Say that there are none."""
+        """Write that no process runs."""
         os.ftruncate(self._fd, 0)
         os.close(self._fd)
 
 
 def read_control(root: Path) -> Control | None:
-    """Give what runs in a directory of several brokers; None if nothing does."""
+    """Give the running processes of a common directory; None without any."""
     try:
         fd = os.open(root / CONTROL, os.O_RDONLY)
     except OSError:
@@ -200,7 +199,7 @@ def read_control(root: Path) -> Control | None:
         text = os.pread(fd, 1 << 20, 0)
         try:
             return msgspec.json.decode(text, type=Control)
-        except msgspec.DecodeError:  # it is being written
+        except msgspec.DecodeError:  # the file is being written
             return None
     finally:
         os.close(fd)

@@ -4,11 +4,11 @@ Standard output gets one line, when every server answers and the broker is regis
 
     ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911
 
-Of several brokers, each is there by its name:
+Several brokers appear with their names:
 
     ready namesrv=127.0.0.1:9876 broker-a=127.0.0.1:10911 broker-b=127.0.0.1:10921
 
-Name servers that did not take the registration are named at the end, and asked again and again:
+Name servers without the registration are named at the end; the broker goes on trying:
 
     ready broker=127.0.0.1:10911 (not registered with 10.0.0.1:9876)
 
@@ -71,7 +71,7 @@ class CannotServe(FirearrowError):
 
 
 class Served(msgspec.Struct):
-    """Where the servers listen, filled in as they start."""
+    """Addresses of the servers, filled in as they start."""
 
     namesrv: str | None = None
     controller: str | None = None
@@ -80,14 +80,14 @@ class Served(msgspec.Struct):
     not_registered_with: list[str] = []
 
     def ready_line(self) -> str:
-        """Give the line that says where to connect."""
+        """Give the line with the addresses for clients."""
         words = ["ready", *(f"{name}={at}" for name, at in self.named().items())]
         if self.not_registered_with:
             words.append(f"(not registered with {', '.join(self.not_registered_with)})")
         return " ".join(words)
 
     def named(self) -> dict[str, str]:
-        """Give the address of each server by what it is called."""
+        """Give the address of each server by its name."""
         named = {"namesrv": self.namesrv, "controller": self.controller, "broker": self.broker}
         return {name: at for name, at in named.items() if at} | self.brokers
 
@@ -99,13 +99,13 @@ def run(
     banner_as_log: bool = False,
     until_stdin_closes: bool = False,
 ) -> int:
-    """Serve until SIGINT, SIGTERM or SIGHUP, or if asked the end of standard input; give the exit
-    code. ``options`` are what the plan is from, which is asked again for brokers that are started
-    again.
+    """Serve until SIGINT, SIGTERM or SIGHUP, and with ``until_stdin_closes`` until the end of standard input.
+
+    Give the exit code. The plan of a restarted broker is made again from ``options``.
 
     Raises `FirearrowError`, with one sentence on the reason, if a server cannot be started.
     """
-    # Who knows Java asks a process by `kill -QUIT` where it is: it must not die of that.
+    # Users of Java send `kill -QUIT` for a thread dump: it must not end the process.
     faulthandler.register(signal.SIGQUIT, all_threads=True)
     _allow_files()
     with asyncio.Runner(loop_factory=_loop_factory()) as runner:
@@ -114,16 +114,16 @@ def run(
 
 
 def _allow_files() -> None:
-    """Take as many descriptors as the system gives, as Java does (`MaxFDLimit`)."""
+    """Raise the limit of file descriptors to the hard limit, as Java does (`MaxFDLimit`)."""
     _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
 
 
 def _settle_memory() -> None:
-    """Take what the start has made out of the garbage collector's sight.
+    """Exclude the objects of the start from garbage collection.
 
-    Modules and tables stay for good, and requests make no cycles: to look for garbage every few
-    hundred objects would cost time and pauses, and find none.
+    Modules and tables stay for good, and requests make no cycles. A collection every few hundred objects would cost
+    time and pauses, and find nothing.
     """
     gc.collect()
     gc.freeze()
@@ -161,30 +161,30 @@ async def _serve(
         await stop.wait()
         log.info("stopping")
     log.info("stopped")
-    for number in stopping:  # a second one must not end what is left of this process in another way
+    for number in stopping:  # a second signal must not disturb the stop
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
 
 
 def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Have ``stop`` set at the end of standard input, be it a pipe, a terminal or a file.
+    """Set ``stop`` at the end of standard input, be it a pipe, a terminal or a file.
 
-    A thread waits for it: no event loop can wait for a file. It holds no lock of Python's, and so
-    may be left where it is at the end of the process.
+    A thread waits for it, since no event loop can wait for a file. The thread holds no lock of Python, so it may still
+    wait at the end of the process.
     """
 
     def read() -> None:
-        with suppress(OSError):  # it was closed from the start: that is its end, too
+        with suppress(OSError):  # closed from the start, which is its end, too
             while os.read(0, STDIN_BYTES):
                 pass
-        with suppress(RuntimeError):  # the loop is closed: a signal was earlier
+        with suppress(RuntimeError):  # a signal has closed the loop
             loop.call_soon_threadsafe(stop.set)
 
     threading.Thread(target=read, name="firearrow-stdin", daemon=True).start()
 
 
 def _stop_signals() -> list[signal.Signals]:
-    """The signals that stop a server: under nohup, a lost terminal does not, as for a JVM."""
+    """Signals that stop a server; under nohup, not the loss of a terminal, as for a JVM."""
     ignores_hangup = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN
     return [it for it in STOP_SIGNALS if it is not signal.SIGHUP or not ignores_hangup]
 
@@ -200,8 +200,8 @@ async def _start(plan: ServerPlan, options: ServerOptions | None, clock: Clock, 
         server = await _start_broker(broker, plan, clock, stack)
         served.broker, served.not_registered_with = server.address, server.not_registered_with
     if plan.brokers:
-        assert options is not None, "who starts brokers again asks for their configuration"
-        assert served.namesrv is not None, "they have a name server here"
+        assert options is not None, "the supervisor asks for configurations again"
+        assert served.namesrv is not None, "their name server runs here"
         await _start_brokers(plan, options, served, stack)
     return served
 
@@ -220,7 +220,7 @@ async def _start_brokers(plan: ServerPlan, options: ServerOptions, served: Serve
     log_as = options.log_level, options.log_format
     with _explained("the brokers", "", 0):
         supervisor = Supervisor(told(plan.brokers, namesrv, file), again, log_as)
-        (root / CHANGES).unlink(missing_ok=True)  # of those that ran before, now that none does
+        (root / CHANGES).unlink(missing_ok=True)  # of an earlier run
         await supervisor.start()
     stack.push_async_callback(supervisor.stop)
     served.brokers = supervisor.addresses
@@ -260,7 +260,7 @@ async def _start_broker(config: BrokerConfig, plan: ServerPlan, clock: Clock, st
 
 
 def _registering_with(namesrv: str | None, config: BrokerConfig) -> BrokerConfig:
-    """Put the embedded name server, if there is one, first among those of the broker."""
+    """Put the embedded name server, if any, first among the name servers of the broker."""
     addresses = registering_with(namesrv, config.namesrv_addr)
     return msgspec.structs.replace(config, namesrv_addr=addresses)
 
@@ -270,7 +270,7 @@ def _explained(server: str, host: str, port: int) -> Iterator[None]:
     try:
         yield
     except CannotListen as error:
-        where = error.filename or endpoint(host, port)  # it may be the port for metrics
+        where = error.filename or endpoint(host, port)  # perhaps the port for metrics
         raise CannotServe(f"{server} cannot listen on {where}: {error.strerror}") from error
     except OSError as error:
         what = f"use {error.filename}" if error.filename else "start"
@@ -294,13 +294,13 @@ def _announce(plan: ServerPlan, served: Served, as_log: bool) -> None:
         lines += [f"  {name:11}{fact}" for name, fact in facts.items()]
         sys.stderr.write("\n".join(lines) + "\n")
         sys.stderr.flush()
-    with suppress(BrokenPipeError):  # whoever waited for it is gone, clients are not
+    with suppress(BrokenPipeError):  # the waiting process is gone, clients are not
         print(served.ready_line(), flush=True)
 
 
 def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
     try:
         import uvloop
-    except ImportError:  # there is none for this platform
+    except ImportError:  # uvloop does not exist for this platform
         return asyncio.new_event_loop
     return uvloop.new_event_loop

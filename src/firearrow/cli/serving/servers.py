@@ -1,4 +1,4 @@
-"""The commands that run servers: `serve`, `namesrv`, `controller` and `broker`."""
+"""Commands that run servers: `serve`, `namesrv`, `controller` and `broker`, with their options."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from firearrow.cli.parameters import (
 )
 from firearrow.cli.parameters import port as as_port
 
-BROKERS_MAX = 26  # the name of each ends with a letter
+BROKERS_MAX = 26  # each name ends with a letter
 Host = Annotated[str | None, Parameter("address to listen on (default: bindAddress, 0.0.0.0)")]
 
 
@@ -41,7 +41,7 @@ def _brokers(text: str) -> int:
 
 @options
 class ServerOptions:
-    """What all of them take."""
+    """Options of every server."""
 
     file: Annotated[Path | None, valued("FILE", "RocketMQ's properties file", name="-c")] = None
     pairs: Annotated[
@@ -63,7 +63,7 @@ class ServerOptions:
 
 @options
 class NamesrvOptions(ServerOptions):
-    """Those of `namesrv`."""
+    """Options of `namesrv`."""
 
     port: Annotated[int | None, _port("--port", "port to listen on, 0 for a free one (default: listenPort, 9876)")] = (
         None
@@ -77,13 +77,13 @@ class NamesrvOptions(ServerOptions):
 
 @options
 class ControllerOptions(ServerOptions):
-    """Those of `controller`."""
+    """Options of `controller`."""
 
     store: Annotated[
         str | None,
         valued(
             "DIR",
-            "directory of what the controllers have agreed on (default: controllerStorePath, ~/DLedgerController)",
+            "directory of the replicated state of controllers (default: controllerStorePath, ~/DLedgerController)",
         ),
     ] = None
     host: Host = None
@@ -95,7 +95,7 @@ class ControllerOptions(ServerOptions):
 
 @options
 class BrokerOptions(ServerOptions):
-    """Those of `broker`."""
+    """Options of `broker`."""
 
     namesrv_addr: Annotated[str | None, valued("HOST:PORT;...", "name servers to register with", name="-n")] = None
     store: Annotated[str | None, valued("DIR", "store directory (default: storePathRootDir, ~/store)")] = None
@@ -116,17 +116,17 @@ class BrokerOptions(ServerOptions):
 
 @options
 class ServeOptions(BrokerOptions):
-    """Those of `serve`."""
+    """Options of `serve`."""
 
     store: Annotated[
         str | None, valued("DIR", f"store directory (default: storePathRootDir, else ./{EMBEDDED_STORE})")
     ] = None
     host: Annotated[str | None, Parameter("address to listen on (default: bindAddress if set, else 127.0.0.1)")] = None
     ephemeral: Annotated[
-        bool, switch("for tests: free ports, and a small store in a temporary directory, which is removed at the end")
+        bool, switch("for tests: free ports, and a small store in a temporary directory that is removed at the end")
     ] = False
     until_stdin_closes: Annotated[
-        bool, switch("stop when standard input ends, too: as soon as who started it is gone")
+        bool, switch("also stop at the end of standard input, as soon as the parent process is gone")
     ] = False
     namesrv_port: Annotated[
         int | None, _port("--namesrv-port", "port of the name server, 0 for a free one (default: 9876)")
@@ -135,8 +135,8 @@ class ServeOptions(BrokerOptions):
         int,
         valued(
             "N",
-            "run so many brokers, each in a process of its own, with ports 10 apart and a "
-            f"directory of its own below the store's (default: 1, at most {BROKERS_MAX})",
+            "number of brokers, each in a separate process, with ports 10 apart and a "
+            f"separate directory below that of --store (default: 1, at most {BROKERS_MAX})",
             _brokers,
         ),
     ] = 1
@@ -152,7 +152,7 @@ _UMASK = 0o027
 
 
 def serve(options: ServeOptions = _SERVE) -> int:
-    """Run a name server and a broker in one process, or several brokers in one each."""
+    """Run a name server and a broker in one process, or several brokers in separate processes."""
     if options.ephemeral and options.store:
         raise WrongCommandLine("argument --store: not allowed with argument --ephemeral")
     with _ephemeral_store(options) as settled:
@@ -165,7 +165,7 @@ def namesrv(options: NamesrvOptions = _NAMESRV) -> int:
 
 
 def controller(options: ControllerOptions = _CONTROLLER) -> int:
-    """Run a controller, which has brokers take the place of lost masters."""
+    """Run a controller, which elects a new master when one fails."""
     return _run(options)
 
 
@@ -186,18 +186,18 @@ def _run(options: ServerOptions, *, until_stdin_closes: bool = False) -> int:
     from firearrow.logs import configure
 
     configure(options.log_level, options.log_format)
-    os.umask(os.umask(0o777) | _UMASK)  # messages and users are nobody else's to read
+    os.umask(os.umask(0o777) | _UMASK)  # other users must not read messages and users
     as_log = options.log_format == "json"
     return run(plan, options, banner_as_log=as_log, until_stdin_closes=until_stdin_closes)
 
 
 @contextmanager
 def _ephemeral_store(options: ServeOptions) -> Iterator[ServeOptions]:
-    """Have a store that is asked for in a temporary directory for as long as the servers run."""
+    """Give ephemeral servers a store in a temporary directory while they run."""
     if not options.ephemeral:
         yield options
         return
-    import tempfile  # takes some ms, which only this pays
+    import tempfile  # the import takes some ms
 
     from firearrow.files import thrown_away
 

@@ -1,10 +1,10 @@
-"""From the command line to the configuration of the servers that it asks for.
+"""Configuration of servers, from the command line, the file and the environment.
 
-Where a setting is given twice, the first of these wins: an option of its own (`--store`,
-`--broker-port`, `-n`), `--set`, the file of `-c`, the environment (`NAMESRV_ADDR`), the default.
+If a setting is given twice, the first of these wins: a specific option (`--store`, `--broker-port`, `-n`), `--set`, the
+file of `-c`, the environment (`NAMESRV_ADDR`), the default.
 
-The modules of a server are imported when that server is asked for: a name server alone needs
-neither the store nor numpy.
+A server imports its modules only when the command line asks for it: a name server alone needs neither the store nor
+numpy.
 """
 
 from __future__ import annotations
@@ -40,22 +40,22 @@ _ELSEWHERE = ("192.0.2.1", 9)  # reserved for documentation; nothing is sent to 
 
 
 class ServerPlan(msgspec.Struct, frozen=True):
-    """Which servers to run, and how."""
+    """Servers to run, with their configuration."""
 
     namesrv: NamesrvConfig | None
     broker: BrokerConfig | None
     store: StoreConfig | None
     notes: list[Note]
-    """Sentences on keys that were given and have no effect."""
+    """Sentences on keys that have no effect."""
     broker_file: Path | SharedFile | None = None
-    """The properties file, of the broker alone or of several, that has what clients change."""
+    """Properties file for changes by clients, of one broker or of several."""
     controller: ControllerConfig | None = None
     brokers: tuple[BrokerPlan, ...] = ()
-    """Those that run in processes of their own, behind the name server of this one."""
+    """Brokers in separate processes, which register with the name server of this process."""
 
     @classmethod
     def from_options(cls, options: ServerOptions) -> ServerPlan:
-        """Read file and options; raises `ConfigError` for what cannot be served."""
+        """Read file and options; raises `ConfigError` for an impossible configuration."""
         pairs = properties.load(options.file) if options.file else {}
         pairs |= dict(options.pairs)
         refuse_of_jvm(os.environ)
@@ -75,7 +75,7 @@ class ServerPlan(msgspec.Struct, frozen=True):
     def describe(self) -> str:
         """Give the whole configuration as properties text, a section for each server.
 
-        Of secrets only the keys are there, in comments.
+        Secrets appear as keys in comments, without their values.
         """
         servers: dict[str, ServerConfig | None] = {
             "name server": self.namesrv,
@@ -86,8 +86,8 @@ class ServerPlan(msgspec.Struct, frozen=True):
         parts = [f"# {title}\n{_described(config)}" for title, config in servers.items() if config is not None]
         for one in self.brokers:
             alone = of_broker(one.pairs)
-            assert alone.broker is not None, "it is a broker's"
-            assert alone.store is not None, "with a store"
+            assert alone.broker is not None, "the plan of a broker"
+            assert alone.store is not None, "a broker has a store"
             parts.append(f"# {one.name}\n{_described(alone.broker, alone.store)}")
         return "\n".join(parts)
 
@@ -120,7 +120,7 @@ def _serve(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
 
 
 def _embedded(options: ServeOptions, pairs: dict[str, str]) -> dict[str, str]:
-    """The keys of `serve`: its defaults, the file's, and those of options."""
+    """Keys of `serve`: its defaults, the file, and the options."""
     if options.ephemeral:
         from firearrow.broker.config import THROWAWAY
 
@@ -130,7 +130,7 @@ def _embedded(options: ServeOptions, pairs: dict[str, str]) -> dict[str, str]:
 
 
 def _beside(namesrv: NamesrvConfig, options: ServeOptions, broker: BrokerConfig) -> NamesrvConfig:
-    """Settle a name server that listens where the broker does, and encrypts as that."""
+    """Give a name server the bind address and the encryption of the broker."""
     return msgspec.structs.replace(
         namesrv,
         listen_port=_namesrv_port(options),
@@ -140,7 +140,7 @@ def _beside(namesrv: NamesrvConfig, options: ServeOptions, broker: BrokerConfig)
 
 
 def _several(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
-    """Settle several brokers; what is wrong in any of them is an error before one is started."""
+    """Settle several brokers; a fault in any of them is an error before the first start."""
     from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig
 
@@ -178,7 +178,7 @@ def _namesrv_port(options: ServeOptions) -> int:
 
 def _namesrv(options: NamesrvOptions, pairs: dict[str, str]) -> ServerPlan:
     pairs |= _present(options.given())
-    if options.file:  # as upstream: what clients change is there at the next start
+    if options.file:  # as in RocketMQ: changes by clients survive a restart
         pairs["configStorePath"] = str(options.file.absolute())
     namesrv, rest = take(NamesrvConfig, pairs)
     controller, rest = _in_name_server(namesrv, pairs, rest)
@@ -199,9 +199,9 @@ def _namesrv(options: NamesrvOptions, pairs: dict[str, str]) -> ServerPlan:
 def _in_name_server(
     namesrv: NamesrvConfig, pairs: Mapping[str, str], rest: dict[str, str]
 ) -> tuple[ControllerConfig | None, dict[str, str]]:
-    """Settle a controller beside a name server, if there is to be one; give it and what is left.
+    """Settle the controller of a name server, if the configuration asks for one; give it and the remaining keys.
 
-    Both read one file. What a client changes of the controller is kept with its other files.
+    Both read one file. Changes of the controller by clients are stored with its other files.
     """
     if not namesrv.enable_controller_in_namesrv:
         return None, rest
@@ -218,7 +218,7 @@ def _controller(options: ControllerOptions, pairs: dict[str, str]) -> ServerPlan
     from firearrow.controller.config import KEY_GROUPS, ControllerConfig
 
     pairs |= _present(options.given())
-    if options.file:  # as upstream: what clients change is there at the next start
+    if options.file:  # as in RocketMQ: changes by clients survive a restart
         pairs["configStorePath"] = str(options.file.absolute())
     controller, notes = load(ControllerConfig, pairs, servers=KEY_GROUPS)
     controller.members()
@@ -231,7 +231,7 @@ def _broker(options: BrokerOptions, pairs: dict[str, str]) -> ServerPlan:
 
 
 def of_broker(pairs: Mapping[str, str], file: Path | SharedFile | None = None) -> ServerPlan:
-    """Give the plan of a broker alone by its keys; ``file`` is to be rewritten by changes."""
+    """Give the plan of a single broker by its keys; changes by clients rewrite ``file``."""
     from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig
 
@@ -262,15 +262,15 @@ def _absolute(store: StoreConfig) -> StoreConfig:
 
 
 def _complete(broker: BrokerConfig) -> BrokerConfig:
-    """Settle the addresses that a broker announces."""
+    """Settle the announced addresses of a broker."""
     address = broker.broker_ip1 or reachable(broker.bind_address)
     return msgspec.structs.replace(broker, broker_ip1=address, broker_ip2=broker.broker_ip2 or address)
 
 
 def reachable(host: str) -> str:
-    """Give an address under which others reach a server that listens on this one.
+    """Give an address that reaches a server with this bind address.
 
-    Of a wildcard that is the address of the interface on the way out, or loopback without one.
+    For a wildcard it is the address of the outgoing interface, or loopback without one.
     """
     if not _is_wildcard(host):
         return host
@@ -285,5 +285,5 @@ def reachable(host: str) -> str:
 def _is_wildcard(host: str) -> bool:
     try:
         return ipaddress.ip_address(host).is_unspecified
-    except ValueError:  # a name
+    except ValueError:  # a host name
         return False

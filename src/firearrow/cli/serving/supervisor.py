@@ -1,12 +1,12 @@
-"""Runs several brokers, each in a process of its own, and starts again what ends.
+"""Supervisor of several brokers, each in a separate process: it restarts a process that ends.
 
-A broker that ends in order, as by a signal, is started again at once. One that fails or is killed
-is started after a second, and each further time after twice as long, up to half a minute; a minute
-of service makes it new. It gets the configuration as it is in the file by then, and the port that
-it had. Only the start of all is one that may fail: then the others are stopped.
+A broker that ends in order, as by a signal, restarts at once. A broker that fails or is killed restarts after a second,
+and after each further failure the delay doubles, up to half a minute. A minute of service resets the delay. A restarted
+broker reads the present configuration file and keeps its port. If a broker fails at the first start of all, the others
+are stopped.
 
-Processes are told apart from a terminal, so that Ctrl-C is for the one that runs them. It stops
-them in order, and the end of its pipes stops them where it is killed.
+The processes have no terminal, so Ctrl-C only reaches the supervisor, which stops them in order. If the supervisor is
+killed, the end of its pipes stops them.
 """
 
 from __future__ import annotations
@@ -32,18 +32,18 @@ log = logging.getLogger(__name__)
 FIRST_WAIT_SECONDS: Final = 1.0
 WAIT_SECONDS_MAX: Final = 30.0
 SOUND_SECONDS: Final = 60.0
-"""After so long a service what failed before does not count."""
+"""Time of service after which earlier failures do not count."""
 _READY: Final = "ready broker="
 
 
 class DidNotStart(FirearrowError):
-    """A broker's process has ended before it served."""
+    """The process of a broker has ended before it served."""
 
 
 class Supervisor:
     """Runs the processes of brokers; ``start`` and ``stop`` once each, in one event loop.
 
-    ``again`` is asked for all brokers when one is to be started anew; ``log_as`` are level and
+    ``again`` gives the present plans of all brokers for a restart. ``log_as`` has the level and
     format of their logs.
     """
 
@@ -60,7 +60,7 @@ class Supervisor:
         self._tasks = Tasks()
 
     async def start(self) -> None:
-        """Return when all serve; DidNotStart, with none left, if one can't."""
+        """Return when all brokers serve. DidNotStart if one can't; then all are stopped."""
         try:
             async with asyncio.TaskGroup() as group:
                 for keeper in self._keepers:
@@ -75,13 +75,13 @@ class Supervisor:
             self._tasks.start(keeper.keep(), f"keeper of {keeper.broker.name}")
 
     async def stop(self) -> None:
-        """Stop all brokers in order; returns when their processes have ended."""
+        """Stop all brokers in order; return when their processes have ended."""
         await self._tasks.close()
         await asyncio.gather(*(keeper.stop() for keeper in self._keepers))
         self._control.close()
 
     def changed(self) -> None:
-        """Note which processes there are now."""
+        """Write the present processes to the control file."""
         running = {it.broker.name: it.running for it in self._keepers}
         try:
             self._control.write({name: it for name, it in running.items() if it is not None})
@@ -89,7 +89,7 @@ class Supervisor:
             log.error("processes of brokers can't be noted", extra={"error": error})
 
     def as_it_is_now(self, broker: BrokerPlan) -> BrokerPlan:
-        """Give a broker by the configuration of now; as it was, if that can't be used."""
+        """Give the plan of a broker by the present configuration; the former plan if that is invalid."""
         try:
             for one in self._again():
                 if one.name == broker.name:
@@ -104,7 +104,7 @@ class Supervisor:
 
 
 class _Keeper:
-    """Keeps the process of one broker running."""
+    """Process of one broker, restarted whenever it ends."""
 
     def __init__(self, broker: BrokerPlan, supervisor: Supervisor) -> None:
         self.broker = broker
@@ -116,22 +116,22 @@ class _Keeper:
 
     @property
     def running(self) -> BrokerProcess | None:
-        """Its process, while it serves."""
+        """Process of the broker, while it serves."""
         if self._process is None or not self._serves:
             return None
         return BrokerProcess(self._process.pid, self.address)
 
     async def start(self) -> None:
-        """Start the process; returns when it serves. DidNotStart if it does not."""
+        """Start the process; return when it serves. DidNotStart if it does not."""
         name, pairs = self.broker.name, dict(self.broker.pairs)
-        if self.address:  # a free port was found at the first start, and clients know it
+        if self.address:  # the first start found a free port, which clients know
             pairs["listenPort"] = str(host_and_port(self.address)[1])
         command = (sys.executable, "-m", "firearrow.cli.serving.brokerprocess", name)
         self._process = process = await asyncio.create_subprocess_exec(
             *command, *self._supervisor.log_as, stdin=PIPE, stdout=PIPE, start_new_session=True
         )
-        assert process.stdin is not None, "it is a pipe"
-        assert process.stdout is not None, "it is a pipe"
+        assert process.stdin is not None, "a pipe by construction"
+        assert process.stdout is not None, "a pipe by construction"
         told = msgspec.structs.replace(self.broker, pairs=pairs)
         process.stdin.write(msgspec.json.encode(told) + b"\n")
         line = (await process.stdout.readline()).decode().rstrip("\n")
@@ -148,7 +148,7 @@ class _Keeper:
         time = asyncio.get_running_loop().time
         failures, since = 0, time()
         while True:
-            assert self._process is not None, "it was started"
+            assert self._process is not None, "the process was started"
             code = await self._process.wait()
             has_failed = bool(code) or not self._serves
             self._serves = False
@@ -173,7 +173,7 @@ class _Keeper:
                 log.info("broker serves again", extra={"broker_name": self.broker.name, "pid": self._process.pid})
 
     async def stop(self) -> None:
-        """End the process in order, if there is one."""
+        """End the process in order, if it runs."""
         process = self._process
         if process is None:
             return
@@ -186,8 +186,8 @@ class _Keeper:
 
 
 def wait_seconds(failures: int) -> float:
-    """How long a broker that has failed is not started, after so many failures before."""
-    doublings = min(failures, 10)  # a thousand of them are no float
+    """Delay of a restart after a number of failures."""
+    doublings = min(failures, 10)  # a thousand failures would overflow a float
     return min(FIRST_WAIT_SECONDS * (1 << doublings), WAIT_SECONDS_MAX)
 
 

@@ -1,5 +1,4 @@
 """`firearrow store`: look at, verify and repair a store directory without a broker.
 
-Exit codes: 0 done, and nothing is damaged or different; 1 something is; 2 it could not be done;
-130 Ctrl-C.
+Exit codes: 0 done, without damage or differences; 1 damage or differences; 2 an error; 130 Ctrl-C.
 """

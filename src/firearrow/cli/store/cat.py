@@ -29,7 +29,7 @@ def span(text: str) -> Span:
 
 @options
 class Chosen:
-    """Which records."""
+    """Selection of records."""
 
     topic: Annotated[str | None, valued("NAME", "records of this topic")] = None
     queue: Annotated[int | None, valued("ID", "records of this queue")] = None
@@ -49,7 +49,7 @@ class Chosen:
     ] = None
 
     def selection(self) -> Selection:
-        """Give it as the offline tools take it."""
+        """Give the selection for the offline tools."""
         import msgspec
 
         from firearrow.store.offline import Selection

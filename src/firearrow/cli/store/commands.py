@@ -1,4 +1,4 @@
-"""Which commands `firearrow store` has, and how all of them end."""
+"""Commands of `firearrow store`, with their exit codes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ app = CommandGroup()
 
 
 def _ending(command: Callable[..., int]) -> Callable[..., int]:
-    """Have whatever fails end with 2, and Ctrl-C end it at once."""
+    """Let every failure end with 2, and Ctrl-C end the command at once."""
 
     @wraps(command)
     def run(*words: object, **options: object) -> int:

@@ -1,4 +1,4 @@
-"""`firearrow store stat`, `diff` and `why-not-deleted`: what is there, and why."""
+"""`firearrow store stat`, `diff` and `why-not-deleted`: contents of a store, and retention."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ def stat(
     /,
     *,
     layout: LayoutOptions = USUAL,
-    queues: Annotated[bool, switch("list each topic's queues too")] = False,
+    queues: Annotated[bool, switch("also list the queues of each topic")] = False,
     json: Json = False,
     progress: Progress = None,
 ) -> int:
-    """Show what a store contains, and how much disk space each topic takes."""
+    """Show the contents of a store, and the disk space of each topic."""
     from firearrow.store.offline import stat
 
     found = stat(layout.of(directory), ProgressBar("reading", progress))
@@ -92,7 +92,7 @@ def diff(
     second: Annotated[Path, valued("OTHER", "the other store directory")],
     /,
     *,
-    logical: Annotated[bool, switch("compare messages, wherever they are in the log")] = False,
+    logical: Annotated[bool, switch("compare messages, at any place in the log")] = False,
     json: Json = False,
     progress: Progress = None,
 ) -> int:
@@ -134,7 +134,7 @@ def why_not_deleted(
     ] = None,
     json: Json = False,
 ) -> int:
-    """Show for each CommitLog file why it is still there."""
+    """Show the reasons why each CommitLog file still exists."""
     from firearrow.config import properties
     from firearrow.config.table import keys, update
     from firearrow.store.config import StoreConfig

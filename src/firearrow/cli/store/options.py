@@ -1,4 +1,4 @@
-"""What several commands on a store take: where it is, how its broker is configured, how to read."""
+"""Options of several commands on a store: its directory, the configuration of its broker, readers."""
 
 from __future__ import annotations
 
@@ -30,13 +30,12 @@ _MADE_AS: Final = (
     "maxHashSlotNum",
     "maxIndexNum",
 )
-"""The keys that say of which kind and size files are; others must not keep a store from being
-looked at, and may be those of a slave."""
+"""Keys for the kind and size of files. Other keys are ignored: they may be invalid here, or those of a slave."""
 
 
 @options
 class LayoutOptions:
-    """How a store is laid out."""
+    """Layout of a store."""
 
     file: Annotated[
         Path | None,
@@ -65,7 +64,7 @@ class LayoutOptions:
         )
 
     def _settings(self) -> dict[str, str]:
-        """The keys of a broker that say how its store is to be read; options win over the file."""
+        """Keys of the broker that decide how to read its store; options override the file."""
         from firearrow.config import properties
 
         found = properties.load(self.file) if self.file else {}
@@ -93,21 +92,23 @@ def _made_as(settings: dict[str, str]) -> StoreConfig:
 
 @options
 class OnSpark(SessionOptions):
-    """Whether executors of Spark read the log, and which."""
+    """Executors of Spark that read the log, if any."""
 
     master: Annotated[
         str | None,
         valued(
             "URL",
-            "have executors of this Spark master read the log; all must see DIR: local[N], "
+            "read the log with executors of this Spark master; all must see DIR: local[N], "
             "spark://..., yarn, k8s://...",
             name="--spark",
         ),
     ] = None
 
     def check(self, **places: Path | None) -> None:
-        """Raise ConfigError for what is known to be wrong before a log is read, which takes a
-        while; ``places`` are what a command writes, by the names of its options."""
+        """Raise ConfigError for wrong options before the log is read.
+
+        ``places`` are the files that the command writes, by the names of its options.
+        """
         from firearrow.cli.pipeline.checks import check_places
 
         given = [name for name in ("conf", "spark_log") if getattr(self, name)]
@@ -117,12 +118,12 @@ class OnSpark(SessionOptions):
 
     @contextmanager
     def session(self, what: str, directory: Path, *, progress: bool | None) -> Iterator[SparkSession]:
-        """Have the Spark that is asked for do ``what``."""
+        """Start the chosen Spark for ``what``, and show its progress."""
         from firearrow.cli.output.screen import progress as shown
         from firearrow.cli.pipeline.checks import check_master, has_small_log
         from firearrow.cli.pipeline.jobs import require_pyspark, started
 
-        assert self.master is not None, "it is asked for"
+        assert self.master is not None, "the options name one"
         require_pyspark()
         check_master("--spark", self.master)
         is_small = has_small_log(directory)

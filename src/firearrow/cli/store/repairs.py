@@ -1,4 +1,4 @@
-"""`firearrow store verify`, `repair` and `salvage`: damage, and what can be done about it."""
+"""`firearrow store verify`, `repair`, `rebuild` and `salvage`: damage, and its repair."""
 
 from __future__ import annotations
 
@@ -59,15 +59,15 @@ def repair(
     *,
     layout: LayoutOptions = USUAL,
     apply: Annotated[bool, switch("carry out the plan; the broker must be stopped")] = False,
-    give_again: Annotated[bool, switch("accept that queues give queue offsets twice, where the plan says so")] = False,
+    give_again: Annotated[bool, switch("accept repeated queue offsets, where the plan says so")] = False,
     cover_damaged_bodies: Annotated[
-        bool, switch("replace also messages that can be read, but whose bytes do not match their CRC")
+        bool, switch("also replace readable messages whose bytes do not match their CRC")
     ] = False,
     replica: Annotated[
         str | None,
         valued(
             "HOST:PORT",
-            "have what is damaged in the log from this broker, which has the same log: its master "
+            "copy damaged parts of the log from this broker with the same log: its master "
             "or a slave, by its haListenPort",
             name="--from",
         ),
@@ -105,7 +105,7 @@ def repair(
 
 
 def _replica_at(address: str, where: Layout) -> Replica:
-    """The replica at an address, which is asked as who one is for the cluster in use."""
+    """Replica at an address, asked with the user of the cluster in use."""
     from msgspec.structs import replace
 
     from firearrow.net.address import host_and_port
@@ -115,7 +115,7 @@ def _replica_at(address: str, where: Layout) -> Replica:
     from firearrow.store.config import StoreConfig
     from firearrow.store.offline import Replica
 
-    host_and_port(address)  # a word that is none is told before a log is read
+    host_and_port(address)  # a wrong address is reported before the log is read
     keys = replace(where.made_as or StoreConfig(), store_path_root_dir=str(where.root))
     epochs = Epochs.load(keys.epoch_path)
     history = History(epochs, END_OF_TIME) if epochs.entries else None
@@ -206,7 +206,7 @@ def _print_salvaged(made: Salvaged) -> None:
     print_left_out(made.left_out, "made")
 
 
-# --- What `firearrow store verify` finds, as a report for people who were not there ---
+# --- The report of `firearrow store verify` ---
 
 
 def report_of(verdict: Verdict, now_ms: int) -> Report:
@@ -244,7 +244,7 @@ def report_of(verdict: Verdict, now_ms: int) -> Report:
     return Report.of("verify", verdict.store, now_ms, tables)
 
 
-# --- `firearrow store rebuild`: queues and index, made of the CommitLog ---
+# --- `firearrow store rebuild`: queues and index from the CommitLog ---
 
 
 if TYPE_CHECKING:

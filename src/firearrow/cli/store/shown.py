@@ -1,4 +1,4 @@
-"""What several commands on a store print."""
+"""Output of several commands on a store."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class ProgressBar:
-    """A bar on standard error, redrawn when it has moved by a hundredth."""
+    """Progress bar on standard error, redrawn after each percent."""
 
     def __init__(self, title: str, shown: bool | None) -> None:
         self._title = title
@@ -31,7 +31,7 @@ class ProgressBar:
 
 
 def as_time(ms: int) -> str:
-    """Give a time in ms since 1970 as people read it."""
+    """Give a time in ms since 1970 as text."""
     from datetime import UTC, datetime
 
     return f"{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%d %H:%M:%S}Z" if ms > 0 else "-"
@@ -45,7 +45,7 @@ def print_json(value: Any) -> None:
 
 
 def print_table(head: list[str], rows: list[list[str]]) -> None:
-    """Print columns; all but the first are numbers and stand to the right."""
+    """Print columns; all but the first are numbers, aligned to the right."""
     lines = [head, *rows]
     widths = [max(len(line[column]) for line in lines) for column in range(len(head))]
     for line in lines:
@@ -63,7 +63,7 @@ def print_messages(rows: Iterable[dict[str, Any]]) -> None:
 
 
 def _lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """JSON lines; a body that is no text is given as base64 under ``bodyBase64``."""
+    """JSON lines; a binary body is base64 under ``bodyBase64``."""
     from base64 import b64encode
 
     for row in rows:
@@ -76,13 +76,13 @@ def _lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
 
 
 def print_left_out(queues: Mapping[str, str], what: str) -> None:
-    """Say which queues could not be made, and why."""
+    """Print the queues that could not be made, with the reasons."""
     for queue, reason in queues.items():
         print(f"queue {queue} could not be {what}: {reason}")
 
 
 def print_verdict(verdict: Verdict) -> None:
-    """Print what verification found."""
+    """Print the result of a verification."""
     from firearrow.store.offline import INVARIANTS
 
     state = "sound" if verdict.sound else "damaged"
