@@ -38,14 +38,6 @@ TEXT = {".cfg", ".go", ".java", ".md", ".py", ".sh", ".toml", ".txt", ".xml", ""
 MACHINE_PATH = re.compile(r"(?<![\w.$}])/(?:" + "|".join(["root", "work", "workspace"]) + r")/\w")
 CHANGELOG_HEADING = re.compile(r"## (?:Unreleased|\d+\.\d+\.\d+ \(\d{4}-\d\d-\d\d\))")
 
-# Packages and modules whose docstrings keep the rules of STYLE.md.
-PLAIN = (
-    *("message/", "wire/", "filter/", "raft/", "auth/", "namesrv/", "config/"),
-    *("broker/", "controller/", "replication/", "net/"),
-    *(path.name for path in SOURCE.glob("*.py")),
-    *(f"client/{path.name}" for path in (SOURCE / "client").iterdir()),
-    *("testing/", "integrations/", "cli/", "store/", "spark/"),
-)
 _SUBJECTS = "a|the|all|each|what|queues?|brokers?|messages|it|them|consumers|groups|clients|another|its|those|who|time"
 STIFF = {
     "an indirect question": re.compile(r"^(What|Who|Which|Where|How|Whether|When|Whose|Why|(By|Of) which)\b"),
@@ -180,13 +172,10 @@ def test_modules_say_what_is_in_them() -> None:
 
 
 def test_docstrings_are_plain() -> None:
-    """See STYLE.md, Words. The packages in PLAIN were read by its rules; others follow."""
+    """See STYLE.md, Words."""
     found = []
     for path, node in nodes(SOURCE):
-        name = path.relative_to(SOURCE).as_posix()
-        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef) and name.startswith(
-            PLAIN
-        ):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
             text = ast.get_docstring(node) or ""
             found += [f"{place(path, node)}: {fault}" for fault, pattern in STIFF.items() if pattern.search(text)]
     assert found == []

@@ -222,7 +222,7 @@ def _unwrapped(kind: Any) -> Any:
 
 
 def _usage(action: Action) -> str:
-    """How a needed option, or an argument in its place, is written in the usage."""
+    """Form of a required option, or of an argument in its place, in the usage."""
     if action.option_strings:
         return f"{action.option_strings[0]} {action.metavar}" if action.required else ""
     text = f"{action.metavar} ..." if action.nargs in ("*", "+") else str(action.metavar)

@@ -273,7 +273,7 @@ class At(msgspec.Struct, frozen=True, rename="camel"):
 
 
 class GroupUndo(Undo, frozen=True, kw_only=True, tag="group"):
-    """The file; ``forbidden`` has the topics that a group must not read, by broker."""
+    """The file; ``forbidden``: the topics that a group must not read, by broker."""
 
     group: str
     configs: list[Had[SubscriptionGroupConfig]]

@@ -140,7 +140,7 @@ def check_alone(root: Path) -> None:
 
 
 def check_several(root: Path, names: Iterable[str]) -> None:
-    """Raise ConfigError if a directory has messages that these brokers would not read."""
+    """Raise ConfigError if a directory contains messages that these brokers would not read."""
     known = list(names)
     if (root / "commitlog").exists():
         raise ConfigError(
