@@ -29,6 +29,7 @@ from firearrow.spark.losses import held_spans
 from firearrow.spark.options import Options, Range, for_sink, parse
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.filters import PushedFilters, narrowed
+from firearrow.spark.source.opening import open_origin
 from firearrow.spark.source.storetables import TableReader
 from firearrow.spark.tables import DECLARED, PROPERTIES_MAP
 from firearrow.spark.workererrors import with_short_errors
@@ -81,22 +82,6 @@ class RocketMQSource(DataSource):
 
         columns = to_arrow_schema(schema, timezone="UTC")
         return StreamWriter(for_sink(self.options), columns, overwrite)
-
-
-def open_origin(options: Options, narrow: PushedFilters | None = None) -> Origin:
-    """Open the origin that the options name: files of stores or brokers, with an archive if there is one.
-
-    ``narrow`` holds the filters of a query.
-    """
-    if options.place.archive is not None:
-        from firearrow.spark.jobs.archive.archivedorigin import ArchivedOrigin, live_options
-
-        return ArchivedOrigin(options, open_origin(live_options(options), narrow))
-    if options.place.name_servers:
-        from firearrow.spark.source.brokers import BrokerOrigin  # the half that needs no files
-
-        return BrokerOrigin(options, narrow)
-    return FileOrigin(options, narrow)
 
 
 def table_schema(options: Options) -> pa.Schema:

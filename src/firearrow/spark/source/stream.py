@@ -32,8 +32,8 @@ from firearrow.errors import ConfigError
 from firearrow.spark import offsets
 from firearrow.spark.losses import held_spans
 from firearrow.spark.options import Options
-from firearrow.spark.source.datasource import open_origin
 from firearrow.spark.source.marks import Recognition
+from firearrow.spark.source.opening import open_origin
 from firearrow.spark.source.origin import Origin
 from firearrow.spark.workererrors import end_quietly, with_short_errors
 

@@ -11,7 +11,8 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from firearrow.message.names import is_system_topic
 from firearrow.spark.options import Options, parse
-from firearrow.spark.source.datasource import open_origin, table_schema
+from firearrow.spark.source.datasource import table_schema
+from firearrow.spark.source.opening import open_origin
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

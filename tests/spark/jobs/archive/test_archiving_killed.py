@@ -27,7 +27,8 @@ from firearrow.spark.jobs.archive.archiving import archive, source
 from firearrow.spark.jobs.archive.delta import Archive, State
 from firearrow.spark.jobs.archive.progress import FILES
 from firearrow.spark.options import parse
-from firearrow.spark.source.datasource import batch_spans, open_origin
+from firearrow.spark.source.datasource import batch_spans
+from firearrow.spark.source.opening import open_origin
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.command import FieldValue, request
 from tests.broker.serving import pull_fields, send_fields

@@ -45,9 +45,9 @@ from firearrow.spark.jobs.archive.progress import Gap, LogMark, numbers_of_gaps,
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.losses import lost_spans
 from firearrow.spark.options import parse
-from firearrow.spark.source.datasource import open_origin
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.marks import ResumePoint
+from firearrow.spark.source.opening import open_origin
 from firearrow.spark.source.origin import Origin
 from firearrow.spark.source.stream import CommittingOrigin, require_streamable
 from firearrow.spark.tables import MESSAGES

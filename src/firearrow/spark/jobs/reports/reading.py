@@ -13,8 +13,9 @@ from pyspark.sql.types import StructType
 
 from firearrow.config.kinds import MiB
 from firearrow.spark.options import Options, parse
-from firearrow.spark.source.datasource import RocketMQSource, open_origin
+from firearrow.spark.source.datasource import RocketMQSource
 from firearrow.spark.source.files import FileOrigin
+from firearrow.spark.source.opening import open_origin
 from firearrow.spark.stores import open_stores
 from firearrow.spark.tables import TABLES
 

@@ -18,7 +18,7 @@ from firearrow.spark.jobs.archive.archiving import Source
 from firearrow.spark.jobs.archive.delta import Archive, DataFile
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.options import Options, Range, parse
-from firearrow.spark.source.datasource import open_origin
+from firearrow.spark.source.opening import open_origin
 from firearrow.spark.tables import MESSAGES
 
 _UNUSED: Final = {"storeHost", "bornHost", "offsetMsgId"}
