@@ -38,7 +38,8 @@ from firearrow.message.hosts import Host, pack_host
 from firearrow.spark import configure
 from firearrow.spark.bodies.decode import decoded
 from firearrow.spark.options import parse as parse_options
-from firearrow.spark.source.datasource import MessageReader, open_origin
+from firearrow.spark.source.datasource import MessageReader
+from firearrow.spark.source.opening import open_origin
 from firearrow.spark.tables import DECLARED, MESSAGES
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
