@@ -88,6 +88,7 @@ class Acknowledging(Service):
     async def stop(self) -> None:
         """Return once there are no more waiters."""
         if self._waiters:
+            assert self._needed, "without a condition nothing waits"
             told = asyncio.Event()
             self.wait_for(self._waiters[-1][0], lambda _: told.set())
             try:

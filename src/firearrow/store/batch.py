@@ -74,6 +74,7 @@ class RegularMembers:
         """The records as one array, whose fields are their parts, and their physical offsets."""
         count, head_bytes = len(self), len(heads) // len(self)
         properties_bytes = self.size - _MEMBER_HEAD_BYTES - self.body_size
+        assert len(heads) == head_bytes * count, "each record has a head"
         dtype = _record_dtype(head_bytes, self.body_size, len(topic_field), properties_bytes)
         old = np.frombuffer(self.body, _member_dtype(self.size, self.body_size))
         new = np.empty(count, dtype)
@@ -129,6 +130,7 @@ class IrregularMembers:
         middles, ends = starts + self.body_size, self.start + self.size
         spans = list(zip(starts.tolist(), middles.tolist(), ends.tolist(), strict=True))
         head_bytes = len(heads) // len(self)
+        assert len(heads) == head_bytes * len(self), "each record has a head"
         added = head_bytes - _MEMBER_HEAD_BYTES + len(topic_field)
         columns = np.frombuffer(bytearray(heads), _record_dtype(head_bytes))
         number = np.arange(len(self))
@@ -209,6 +211,7 @@ def _regular_members(body: bytes) -> RegularMembers | None:
 def _member_dtype(size: int, body_size: int) -> np.dtype[Any]:
     """A member; ``properties`` are its properties with their size."""
     properties_at = _MEMBER_HEAD_BYTES + body_size
+    assert properties_at + _PROPERTIES_SIZE.itemsize <= size, "a member has the size of its properties"
     return _overlapping(
         size,
         head=(f"V{_MEMBER_HEAD_BYTES}", 0),
@@ -282,6 +285,7 @@ def append_batch(log: CommitLog, members: Members, parts: Sequence[Part], now_ms
         queue_offsets.append(first)
         next_offsets[queue] = first + count
         members_before += count
+    assert members_before == len(members), "the parts are all members"
     records, physical_offsets = members.records(b"".join(heads), topic_field)
     assert len(records) == total
     log.write(at, records)

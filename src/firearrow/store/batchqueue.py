@@ -110,6 +110,7 @@ def inner_counts(columns: Columns) -> Ints | None:
 
 def units_of(entries: Entries, start: int, end: int) -> npt.NDArray[Any]:
     """Some rows of the entries of dispatch, as units of a batch queue."""
+    assert 0 <= start < end <= len(entries.size)
     units: npt.NDArray[Any] = np.zeros(end - start, UNIT_DTYPE)
     units["physical_offset"] = entries.physical_offset[start:end]
     units["size"] = entries.size[start:end]
@@ -314,6 +315,7 @@ class FileBatchQueue(Units, FileQueue):
             segment = self._segment_for(at)
             start = at - segment.base
             part = data[: segment.size_bytes - start]
+            assert len(part) % UNIT_BYTES == 0, "no unit lies across two files"
             self.segments.reserve(segment, start + len(part))
             segment.map[start : start + len(part)] = part
             at += len(part)

@@ -115,6 +115,10 @@ class Cleaner:
         """Take files out of the log, and everything derived from them out of the store."""
         if not going:
             return
+        files = self._log.segments.files
+        assert not self._leaving, "the files of the last round are removed first"
+        assert len(going) < len(files), "the last file stays"
+        assert all(verdict.segment is file for verdict, file in zip(going, files, strict=False)), "the oldest files go"
         gone = [self._log.segments.shift().path for _ in going]
         start = self._log.start_offset
         log.info(

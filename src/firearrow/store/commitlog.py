@@ -130,6 +130,7 @@ class CommitLog:
     def resume(self, end_offset: int, last_store_ms: int) -> None:
         """Continue writing at ``end_offset``, after a record that was stored at ``last_store_ms``."""
         assert end_offset >= 0
+        assert not self.segments.files or self.start_offset <= end_offset <= self.segments.end_offset
         self.end_offset = self.own_from = end_offset
         self.last_store_ms = last_store_ms
         segment = self.segments.find(end_offset)
@@ -488,6 +489,7 @@ class CommitLog:
         self._preparing = thread
 
     def _prepare(self, base: int) -> None:
+        assert self._next is None, "one file is made in advance"
         try:
             self._next = self._create(base)
         except OSError as error:

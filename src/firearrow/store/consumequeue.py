@@ -246,6 +246,7 @@ class FileQueue(ABC):
         """Note that these units are on the disk."""
         with _beginning:
             if self._lives == what.lives:  # otherwise other units are now at these places
+                assert what.end <= self._end_bytes, "the units of one life only grow"
                 self.flushed_bytes = what.end
 
     def begin_at(self, queue_offset: int) -> None:
@@ -431,6 +432,7 @@ class FileConsumeQueue(FileQueue):
         at = queue_offset * ENTRY_BYTES
         segment = self.segments.create(at - at % file_size)
         start = at - segment.base
+        assert start % ENTRY_BYTES == 0, "no entry lies across two files"
         try:
             self.segments.reserve(segment, start)
         except OSError:
@@ -476,6 +478,8 @@ def last_written(
 
     A file whose units end within its head is not mapped for this, and no page after the head is made.
     """
+
+    assert segment.size_bytes % unit.size == 0, "no unit lies across two files"
 
     def is_missing(number: int) -> bool:
         return not is_written(unit.unpack_from(data, number * unit.size))

@@ -190,6 +190,7 @@ class Dispatcher:
             return 0
         if after == self.offset:
             raise CorruptStore(f"no record begins at {after} of the CommitLog: {columns.stop.value}")
+        assert after > self.offset, "dispatch never goes back"
         self.offset = after
         return count
 
@@ -330,6 +331,7 @@ class Dispatching(Service):
 
     def begin_at(self, physical_offset: int) -> None:
         """Begin to dispatch at the offset of an empty log's begin."""
+        assert self._dispatcher.offset == 0, "nothing was dispatched before"
         self._dispatcher.offset = self._dispatcher.queues_offset = physical_offset
 
     def wake(self) -> None:
@@ -360,6 +362,7 @@ class Dispatching(Service):
 
     def unwatch(self) -> None:
         """Note that a client no longer waits for messages."""
+        assert self.watchers > 0, "it was noted that the client waits"
         self.watchers -= 1
 
     def cancel(self) -> None:

@@ -179,6 +179,7 @@ class MessageStore(Writer):
                 f"served with storeType=defaultRocksDB: topics {', '.join(batch)}; nothing was "
                 "changed"
             )
+        assert self._flusher is None, "a store is opened once"
         self.may_have_lost = end is End.LOST  # records that were not synced may be gone
         self.was_closed = end is End.CLEAN
         self._guard.mark()
@@ -227,6 +228,7 @@ class MessageStore(Writer):
 
     def _resume(self, recovered: Recovered) -> None:
         """Continue at the end of the log, and dispatch missing entries."""
+        assert recovered.dispatch_offset <= recovered.queues_offset <= recovered.log_end_offset
         self.log.resume(recovered.log_end_offset, recovered.last_store_ms or self.checkpoint.log_ms)
         self._dispatcher.offset = recovered.dispatch_offset
         self._dispatcher.queues_offset = recovered.queues_offset
@@ -295,7 +297,9 @@ class MessageStore(Writer):
         in_queues = self.queues.dispatched_offset
         if in_queues is None:
             in_queues = self.checkpoint.queues_physical_offset
-        return min(self._log_flush.flushed_offset, in_queues)
+        flushed_offset = self._log_flush.flushed_offset
+        assert flushed_offset <= self.log.end_offset
+        return min(flushed_offset, in_queues)
 
     def keep_from(self, offset: Callable[[], int | None]) -> None:
         """Delete no file of the log from the physical offset on that ``offset`` returns."""
@@ -384,6 +388,7 @@ class MessageStore(Writer):
         self.acknowledging.refuse()
         self.confirming.refuse()
         if clean and self.log.end_offset:
+            assert self.flushed_offset >= self.log.end_offset, "a clean end leaves everything on the disk"
             self._note()
         self.log.close()
         self.queues.close()

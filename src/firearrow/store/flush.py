@@ -75,6 +75,7 @@ class LogFlush:
         """Continue log and checkpoint at an earlier time, while no flush is in progress."""
         with self._lock:
             self._failed.check()
+            assert now_ms <= self._log.last_store_ms
             known = self._checkpoint
             known.log_ms = min(known.log_ms, now_ms)
             known.queues_ms = min(known.queues_ms, now_ms)

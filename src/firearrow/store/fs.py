@@ -28,6 +28,7 @@ from typing import Any, ClassVar, Final
 from firearrow.files import (
     DIRECTORY_MODE,
     FILE_MODE,
+    SECTOR_BYTES,
     free_path,
     is_thrown_away,
     make_directories,
@@ -66,6 +67,7 @@ class FileSystem:
 
         Raises OSError if that fails; then no file is left.
         """
+        assert 0 <= reserved_bytes <= size_bytes
         make_directories(path.parent)
         fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL, FILE_MODE)
         try:
@@ -86,6 +88,8 @@ class FileSystem:
 
     def reserve(self, path: Path, start_bytes: int, size_bytes: int) -> None:
         """Give a stretch of an existing file its blocks; its content stays as it is."""
+        assert start_bytes >= 0
+        assert size_bytes > 0, "the system refuses an empty stretch"
         fd = os.open(path, os.O_RDWR)
         try:
             with naming(path):
@@ -110,6 +114,8 @@ class FileSystem:
 
         A write of up to 512 bytes, one disk sector, is atomic. Durable on return.
         """
+        assert len(data) <= SECTOR_BYTES, "a longer write is not atomic"
+        assert len(data) <= size_bytes
         fd = os.open(path, os.O_RDWR | os.O_CREAT, FILE_MODE)
         try:
             with naming(path):
@@ -361,6 +367,7 @@ class NewNames:
     def note(self, directory: Path) -> None:
         """Note that something was made in a directory; the directories up to the root may also be new."""
         grown, name = self._grown, str(directory)
+        assert name.startswith(self._root), "the directory is below the root"
         while name not in grown and name.startswith(self._root):
             grown.add(name)
             name = name.rpartition("/")[0]

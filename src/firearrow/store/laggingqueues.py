@@ -77,6 +77,7 @@ class LaggingFile:
 
     def renew(self, whole: set[Key], ends: dict[Key, int] | None = None) -> None:
         """Forget the ``whole`` queues, whose entries are all on the disk; note ends of others."""
+        assert ends is None or whole.isdisjoint(ends), "a queue with a new end is still left out"
         with self._lock:
             left = self.noted | (ends or {})
             left = {key: end for key, end in left.items() if key not in whole}
@@ -84,6 +85,7 @@ class LaggingFile:
                 self._write(left)
 
     def _write(self, ends: dict[Key, int]) -> None:
+        assert self._lock.locked(), "one thread at a time writes"
         lines = [
             f"{topic}\t{queue_id}\t{end}\n".encode()
             for (topic, queue_id), end in ends.items()

@@ -23,6 +23,7 @@ from typing import Final, NamedTuple
 
 from firearrow.clock import Clock
 from firearrow.errors import CorruptStore, MessageError
+from firearrow.javanumbers import INT_MAX
 from firearrow.message.model import MessageView
 from firearrow.message.names import java_hash
 from firearrow.message.record import Content, decode_content, decode_record
@@ -288,6 +289,7 @@ class Lookup:
         key_hash = abs(java_hash(f"{topic}#{mark}{key}"))
         if key_hash == 1 << 31:
             key_hash = 0
+        assert 0 <= key_hash <= INT_MAX, "the index has no other hashes"
         return self._index.find(key_hash, begin_ms, end_ms, _CANDIDATES_MAX)
 
     # --- reasons for empty results ---

@@ -59,6 +59,7 @@ def mend(log: CommitLog, queues: ConsumeQueues, record: RecordDamaged, asked: As
         return f"its log ends at {asked.start + len(data)}"
     before = record.physical_offset - asked.start
     behind = before + record.size
+    assert 0 <= before < behind <= asked.size, "the request is for this record"
     ours = log.stretch(asked.start, asked.size)
     if len(ours) < asked.size:
         return "the log does not hold it any more"
@@ -103,6 +104,7 @@ class LogEnd:
         self._log = log
         self._from = _start_of_end(log)
         self.start = self.same_to = min(max(self._from, 1), log.end_offset)  # 0: it is empty
+        assert self._from <= self.start <= log.end_offset
         self._theirs = bytearray(log.stretch(self._from, self.start - self._from))
 
     def take(self, piece: bytes | memoryview) -> str | None:
@@ -133,6 +135,7 @@ class LogEnd:
                     "nothing says which is right"
                 )
             self.same_to = record.end
+        assert self.same_to <= self._log.end_offset
         return None
 
 
@@ -193,6 +196,7 @@ def _records(log: CommitLog, start: int) -> Iterator[_Record]:
 
 def _settle(log: CommitLog, ours: _Record, theirs: bytes) -> bool:
     """Settle on the message that is not torn; tell whether exactly one of the two is torn."""
+    assert len(theirs) == len(ours.data), "the whole record of the master has arrived"
     is_torn, is_theirs = _is_torn(ours.data), _is_torn(theirs)
     if is_torn == is_theirs:
         return False

@@ -104,6 +104,7 @@ class _Kinds:
 
     def add(self, rows: Words, answers: Bools) -> None:
         """Keep answers to rows, except rows with the number of another one."""
+        assert len(rows) == len(answers)
         numbers = _numbers_of(rows)
         own = ~np.isin(numbers, self._numbers)
         numbers = np.concatenate((self._numbers, numbers[own]))
@@ -111,6 +112,7 @@ class _Kinds:
         self._numbers = numbers[order]
         self._rows = np.concatenate((self._rows, rows[own]))[order]
         self._answers = np.concatenate((self._answers, answers[own]))[order]
+        assert (self._numbers[1:] > self._numbers[:-1]).all(), "a number belongs to one row"
 
     def find(self, rows: Words) -> tuple[Bools, Bools | None]:
         """The answers to rows, and a mask of the known ones; None if all are known."""
@@ -356,6 +358,7 @@ def _shape_of(record: bytes, tail: int, asked: Asked) -> _Shape:
             counting.extend(range(value_at, end))
             lengths.append((name, len(value)))
         at = end + 1
+    assert at == tail + 1, "the pairs are all of the text"
     return _Shape(least, span, start, counting, asked.kinds(tuple(lengths)))
 
 

@@ -224,6 +224,7 @@ class Looks:
         self._copied_bytes += len(kept.chosen.records)
         if before is not None:
             self._copied_bytes -= len(before.chosen.records)
+        assert self._copied_bytes >= len(kept.chosen.records), "these are a part of the sum"
         self._kept[queue, wanted] = kept
 
 

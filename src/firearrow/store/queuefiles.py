@@ -107,6 +107,7 @@ class FileConsumeQueues:
 
     def load(self, *, on_disk: bool = False) -> None:
         """Open every queue that has files, see ``ConsumeQueues.load``."""
+        assert not self._by_key, "queues are loaded before they are used"
         self._many.open()
         for topic in sorted(batch_topics(self._batch_directory.parent)):
             if not self._wants_batches(topic):
@@ -541,6 +542,7 @@ class FileConsumeQueues:
 
     def fail_again(self, key: Key, error: OSError | CorruptStore) -> None:
         """Note that a queue could not catch up: it stays left out."""
+        assert key not in self._hopeless, "then nobody tries"
         left = self.left_out[key]
         needs_rebuild = left.needs_rebuild or isinstance(error, CorruptStore)
         self.left_out[key] = left._replace(reason=str(error), needs_rebuild=needs_rebuild)

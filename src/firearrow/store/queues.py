@@ -65,6 +65,7 @@ class Runs(NamedTuple):
         ``group`` is the queue of each: the number of its topic, and its queue id in the lower 32 bits. A run breaks
         where an entry doesn't begin at the end of the last.
         """
+        assert len(group) == len(queue_offset) > 0
         step = 1 if messages is None else messages[:-1]
         new = (group[1:] != group[:-1]) | (queue_offset[1:] != queue_offset[:-1] + step)
         bounds = np.concatenate(([0], new.nonzero()[0] + 1, [len(group)]))
@@ -118,6 +119,8 @@ class Entries(NamedTuple):
         if len(runs) == len(self.runs.start):
             return self
         rows = np.concatenate([np.arange(run.start, run.end) for run in runs])
+        side_by_side = Runs.side_by_side(runs)
+        assert len(rows) == side_by_side.end[-1], "the runs are all the rows"
         return Entries(
             self.physical_offset[rows],
             self.size[rows],
@@ -125,7 +128,7 @@ class Entries(NamedTuple):
             self.store_ms[rows],
             self.queue_id[rows],
             self.queue_offset[rows],
-            Runs.side_by_side(runs),
+            side_by_side,
             None if self.messages is None else self.messages[rows],
         )
 

@@ -84,6 +84,7 @@ def _hosts(born: int, store: int) -> _Hosts:
         "body": (">u4", head.size - 4),
     }
     formats, offsets = zip(*fields.values(), strict=True)
+    assert head.size == 88 + born + store, "the head as a record has it"
     parts = {"names": [*fields], "formats": formats, "offsets": offsets, "itemsize": head.size}
     return _Hosts(head.unpack_from, head.size, ports_at, np.dtype(parts))  # type: ignore[call-overload]
 
@@ -128,6 +129,7 @@ class Damaged:
         if len(self._named) >= _NAMED_MAX:
             del self._named[next(iter(self._named))]
         self._named[physical_offset] = None
+        assert len(self._named) <= _NAMED_MAX
         extra = {"physical_offset": physical_offset, "place": place, "reason": fault.why}
         if fault.frames:
             log.warning("message is sent alone: consumers can't decompress it", extra=extra)
@@ -165,6 +167,7 @@ class Checked:
 
     def add(self, start: int, end: int) -> None:
         """Note that the records from an offset to before another were found sound."""
+        assert start < end
         apart = [s for s in self._sound if s.stop < start or end < s.start]
         joined = [s for s in self._sound if s not in apart]
         start = min([start, *(s.start for s in joined)])
@@ -315,6 +318,7 @@ def _topic_of_first(records: bytes, queue: ConsumeQueue) -> tuple[int, bytes]:
 
 def _numbers_of(queue_offset: int, count: int) -> bytes:
     """Queue offsets that follow each other, in the form of records."""
+    assert count <= _COUNT_MAX, "a block reaches no farther"
     block, first = divmod(queue_offset, _NUMBERS)
     return _numbers(block)[8 * first : 8 * (first + count)]
 

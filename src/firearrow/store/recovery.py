@@ -229,7 +229,9 @@ class Recovery:
             if after <= at:
                 break
             at = after
-        return places[0] if at == last and len(places) == RECORDS_MAX else start
+        earliest = places[0] if at == last and len(places) == RECORDS_MAX else start
+        assert earliest >= start
+        return earliest
 
     def _end_of_log(self, start: int, blanks: list[int]) -> tuple[int, int]:
         """The offset after the last sound record, and that record's store time. ``blanks`` gets the places of the

@@ -254,6 +254,7 @@ def _protections(
 
 def unconsumed_text(unconsumed: Sequence[Unconsumed]) -> str:
     """The groups that have yet to consume messages, with their numbers, largest first, as a clause."""
+    assert unconsumed, "the clause names a group"
     sums: dict[tuple[str, str], int] = {}
     for group, topic, _, messages in unconsumed:
         sums[group, topic] = sums.get((group, topic), 0) + messages

@@ -307,6 +307,7 @@ def scan_at(buffer: Buffer, positions: Ints, start: int, end: int, stop: Stop = 
         stop = Stop.INVALID
     columns.stop = stop
     columns.end = int(columns.position[-1] + columns.size[-1]) if len(columns) else start
+    assert columns.end <= max(start, end), "a record is taken only as a whole"
     return columns
 
 
@@ -329,6 +330,7 @@ def _walk(buffer: Buffer, start: int, end: int, records_max: int) -> tuple[Ints,
         size = at - positions[-1]
         runs.append(_run(buffer, at, size, min(end, at + room * size)))
         room -= len(runs[-1])
+        assert room >= 0
         at += size * len(runs[-1])
     return (np.concatenate(runs) if len(runs) > 1 else runs[0]), _stop_at(buffer, at, end)
 
@@ -499,6 +501,7 @@ class Properties:
     def _evenly(self, row_bytes: int) -> tuple[Spans, Spans, Spans, Spans] | None:
         """The values if all records have the same names at the same places; otherwise None."""
         count = self._end // row_bytes
+        assert count * row_bytes == self._end, "all rows have one length"
         ends = self._text[: self._end] == _PAIR_END
         if ends.tobytes() != ends[:row_bytes].tobytes() * count:
             return None

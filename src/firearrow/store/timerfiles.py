@@ -58,6 +58,7 @@ ROLL: Final = 2
 DELETE: Final = 4
 
 UNIT_STRUCT: Final = struct.Struct(">iqiqiqiiq")
+assert UNIT_STRUCT.size == UNIT.itemsize, "columns and single units have one format"
 
 
 class OnWheel(NamedTuple):

@@ -100,6 +100,7 @@ class TimerFlush(Service):
 
     def _step(self) -> float:
         now = self._monotonic()
+        assert now >= self._at, "its clock never goes back"
         if not self._asked:
             return _IDLE_SECONDS
         if now < self._at + self._interval:
@@ -121,6 +122,7 @@ class TimerFlush(Service):
             self._flush_progress()
 
     def _flush_progress(self) -> None:
+        assert self._turn.locked(), "nobody changes the files meanwhile"
         progress, saved = self._timers.progress, self._timers.saved
         if progress == saved or not self._timers.wheel.is_there:
             return

@@ -177,6 +177,7 @@ class TimerStore:
             kept = times >= read_ms // self.precision_ms
             rows, times = rows[kept], times[kept]
             self._newest_ms = newest_ms
+        assert read_ms % self.precision_ms == 0, "a slot begins then"
         self._cut(found.end)
         self._note_late(now_ms, queue, rows["position"][times <= now_ms // self.precision_ms])
         self._make_wheel(read_ms, rows, times)
@@ -284,6 +285,7 @@ class TimerStore:
             slots["first"] = rows["position"][begins]
             slots["last"] = rows["position"][np.append(begins[1:], len(rows)) - 1]
             slots["number"] = np.add.reduceat(counts, begins)
+        assert int(slots["number"].sum(dtype=np.int64)) == int(counts.sum()), "each unit is in one slot"
         before = np.roll(rows["position"], 1)
         before[begins] = -1
         for row in np.flatnonzero(rows["previous"] != before).tolist():
@@ -373,6 +375,7 @@ class TimerStore:
 
     def pass_over(self, queue_offset: int) -> None:
         """Leave a message of the queue out: it waits for nothing."""
+        assert queue_offset >= self.progress.queue_offset, "progress never goes back"
         self.progress = self.progress._replace(queue_offset=queue_offset + 1)
 
     def chain(self, slot_ms: int, step: int) -> Iterator[array[int]]:
@@ -393,6 +396,8 @@ class TimerStore:
 
     def was_read(self, before_ms: int) -> None:
         """Note that all times before one are delivered: the delivered messages are in the CommitLog."""
+        assert before_ms >= self.progress.read_ms, "progress never goes back"
+        assert before_ms % self.precision_ms == 0, "a slot begins then"
         self.progress = self.progress._replace(read_ms=before_ms)
 
     def needed_offset(self) -> int | None:

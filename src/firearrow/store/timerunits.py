@@ -87,6 +87,7 @@ class TimerUnits:
 
     def cut(self, position: int) -> None:
         """Forget everything from a position on, durably; the next unit is written there."""
+        assert self.start <= position
         self._segments.cut_durably(position)
         self.end = position
 
@@ -118,6 +119,7 @@ class TimerUnits:
             left = last.size_bytes - at
             last.map[at : at + _BLANK.size] = _BLANK.pack(left, 0, BLANK_MAGIC)
         segments.attach(fresh)
+        assert self.end <= fresh.base, "positions only grow"
         self.end = fresh.base
         return fresh
 

@@ -25,6 +25,7 @@ from firearrow.store.timerfiles import SLOT, WHEEL_SLOTS
 log = logging.getLogger(__name__)
 
 _SLOT: Final = struct.Struct(">qqqii")
+assert _SLOT.size == SLOT.itemsize, "columns and single slots have one format"
 _SCAN_SLOTS: Final = 8192  # some 30 µs: the longest step of a search for the next time
 
 
@@ -117,6 +118,7 @@ class TimerWheel:
         """Make these the only times from one on that have units; ``times`` are numbers of slots."""
         if self._map is None:
             return
+        assert len(times) == len(slots)
         everything = self._view(0, self._slots)
         everything[everything["time"] >= start_ms // self.precision_ms] = np.zeros((), SLOT)
         everything[times % self._slots] = slots
@@ -140,6 +142,8 @@ class TimerWheel:
         slots = self._view(0, self._slots)[wanted % self._slots]
         waiting = np.where(slots["time"] == wanted, slots["number"], 0)
         ends = [seconds * 1000 // self.precision_ms for seconds in ahead_s]
+        assert ends == sorted(ends), "distances grow"
+        assert count <= self._slots, "distances are shorter than the wheel"
         sums = np.concatenate(([0], np.cumsum(waiting, dtype=np.int64)))[[0, *ends]]
         return [int(number) for number in np.diff(sums)]
 

@@ -154,6 +154,7 @@ class Writer:
         reconsume_times: int,
     ) -> int:
         """Add ``count`` messages as one record, which takes that number of queue offsets; otherwise like ``put``."""
+        assert count > 0
         physical_offset = self.put(queue, body, properties, flag, sys_flag, born_ms, born_host, now_ms, reconsume_times)
         queue.next_offset += count - 1
         queue.counters.put_count += count - 1
