@@ -110,7 +110,7 @@ def test_a_host_that_sees_another_store_does_no_piece(tmp_path: Path) -> None:
     assert report is not None
     assert report.begin == 0
     elsewhere = shared._replace(layout=Layout(other))
-    with pytest.raises(StoreError, match=rf"{other} on {gethostname()} is not the store that is to"):
+    with pytest.raises(StoreError, match=rf"{other} on {gethostname()} is not the store to read"):
         work_on(elsewhere, check_stretch, pieces[0])
     nowhere = shared._replace(layout=Layout(tmp_path / "nowhere"))
     with pytest.raises(StoreError, match=rf"nowhere is not a directory, on {gethostname()}$"):

@@ -135,7 +135,7 @@ def test_what_a_killed_broker_has_not_written_is_counted(tmp_path: Path) -> None
         settle(store)
         verdict = verify(Layout(root))
         assert verdict.undispatched == 7
-        assert verdict.behind.endswith(" where the queues end: the broker writes them later")
+        assert verdict.behind.endswith(" after the ends of the queues: the broker writes them later")
         shutil.copytree(root, killed)
     verdict = verify(Layout(killed))
     assert verdict.sound
