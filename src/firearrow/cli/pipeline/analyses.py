@@ -248,7 +248,7 @@ def _require_noted(audit: DataFrame, left: DataFrame, number: str) -> None:
     if noted != expected:
         raise ConfigError(
             f"--audit: of {expected} rows that were written, {noted} can be seen here: a directory"
-            " must be the same for all workers and for who starts the job; nothing was sent"
+            " must be the same for all workers and for the driver; nothing was sent"
         )
 
 
