@@ -30,7 +30,6 @@ from __future__ import annotations
 import logging
 import os
 import re
-import shutil
 import stat
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -284,6 +283,8 @@ def _keep(path: Path) -> Path | None:
     try:
         kept.hardlink_to(path)
     except OSError:  # a file system without hard links
+        import shutil  # few processes copy a file
+
         shutil.copy2(path, kept)
     return kept
 

@@ -71,6 +71,6 @@ def test_what_can_not_be_is_said(dead: Shell) -> None:
     assert dead.fails("dlq", "resend", "billing")[0] == 2
     assert dead.fails("dlq", "resend", "billing", "--key", "gone") == (
         3,
-        "firearrow: no dead letter of group 'billing' is so\n",
+        "firearrow: no dead letter of group 'billing' matches\n",
     )
     assert dead.fails("dlq", "inspect", "gone") == (3, "firearrow: group 'gone' has no dead letters\n")

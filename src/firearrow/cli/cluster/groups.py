@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Annotated, Final
 
 import msgspec
@@ -173,7 +172,7 @@ async def create_group(
         for master in masters:
             config = had.get(master.broker, SubscriptionGroupConfig(name))
             await admin.groups.create(master.address, changed(config, given, {}))
-        output.show(replace(await _configured(admin, name), note=note))
+        output.show((await _configured(admin, name))._replace(note=note))
 
 
 @app.command("delete")
@@ -216,7 +215,7 @@ async def undo(
     undone = read_undo(file, GroupUndo)
     async with cluster.admin() as admin:
         table = await made_again(admin, undone, apply=apply)
-    output.show(table if apply else replace(table, note=PREVIEW))
+    output.show(table if apply else table._replace(note=PREVIEW))
     return FAILED if "failed" in table.values("state") else 0
 
 

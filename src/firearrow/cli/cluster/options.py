@@ -58,15 +58,15 @@ class ClusterOptions:
 
     def target(self) -> Target:
         """Give the cluster; ConfigError for options that can't be used."""
-        from firearrow.cli.cluster.contexts import load_contexts
         from firearrow.net.address import addresses_of
 
         given = self.name_server
         context = None
-        if self.context is not None:
-            context = load_contexts().named(self.context)
-        elif given is None and not (given := os.environ.get(ENVIRONMENT)):
-            context = load_contexts().in_use()
+        if self.context is not None or (given is None and not (given := os.environ.get(ENVIRONMENT))):
+            from firearrow.cli.cluster.contexts import load_contexts
+
+            known = load_contexts()
+            context = known.in_use() if self.context is None else known.named(self.context)
         if given is None or not given:
             given = context.name_servers if context is not None else HERE
         credentials = _of_environment() if context is None else context.credentials()

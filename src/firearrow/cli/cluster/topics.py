@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections import defaultdict
 from collections.abc import Mapping
 from typing import Annotated, Final, Literal
@@ -163,7 +162,7 @@ async def create_topic(
         for master in masters:
             config = had.get(master.broker, TopicConfig(topic, NEW_QUEUES, NEW_QUEUES))
             await admin.topics.create(master.address, changed(config, given, attributes))
-        output.show(dataclasses.replace(await _configured(admin, topic), note=note))
+        output.show((await _configured(admin, topic))._replace(note=note))
 
 
 @app.command("delete")

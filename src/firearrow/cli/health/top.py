@@ -7,7 +7,6 @@ import json as json_format
 import shutil
 import sys
 from collections.abc import Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
@@ -130,7 +129,7 @@ def _brokers(traffic: Traffic) -> Table:
     table = Table("Brokers (share: how full the disk is)", BROKERS, traffic.brokers)
     if any(row.note for row in traffic.brokers):
         return table
-    return replace(table, columns=BROKERS[:-1], rows=[row[:-1] for row in traffic.brokers])
+    return table._replace(columns=BROKERS[:-1], rows=[row[:-1] for row in traffic.brokers])
 
 
 def frame(report: Report, lines: int, columns: int) -> str:
@@ -148,7 +147,7 @@ def frame(report: Report, lines: int, columns: int) -> str:
 
 def _lines(report: Report, rows: Sequence[int], columns: int) -> list[str]:
     tables = [_cut(table, count) for table, count in zip(report.tables, rows, strict=True)]
-    text = as_text(replace(report, tables=tables), columns)
+    text = as_text(report._replace(tables=tables), columns)
     return [line for line in text.splitlines() if not line.startswith("  (and in --json")]
 
 
@@ -156,4 +155,4 @@ def _cut(table: Table, count: int) -> Table:
     if len(table.rows) <= count:
         return table
     title = f"{table.title}: {count} of {len(table.rows)}"
-    return replace(table, title=title, rows=table.rows[:count])
+    return table._replace(title=title, rows=table.rows[:count])

@@ -10,9 +10,8 @@ from __future__ import annotations
 import re
 import unicodedata
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 Cell = str | int | float | datetime | None  # a bool is an int
 
@@ -21,16 +20,14 @@ _MILLIS: Final = re.compile(r"(p\d+|max|.*Ms|(wait|took)(P\d+|Max))")
 _RATES: Final = {"messagesPerSecond", "arriving", "consuming"}
 
 
-@dataclass(frozen=True, slots=True)
-class Bars:
+class Bars(NamedTuple):
     """Bars, one per row: ``labels`` are the columns that name it, ``value`` the column of its length."""
 
     labels: Sequence[str]
     value: str
 
 
-@dataclass(frozen=True, slots=True)
-class Lines:
+class Lines(NamedTuple):
     """Lines, one for each value of ``series`` (or a single one): ``value`` over the times in ``time``."""
 
     time: str
@@ -38,8 +35,7 @@ class Lines:
     series: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Table:
+class Table(NamedTuple):
     """Rows under a title. ``more`` means that rows were left out; ``drawn`` has other rows for the chart."""
 
     title: str
@@ -54,7 +50,7 @@ class Table:
         """Give the table with at most ``count`` rows."""
         if len(self.rows) <= count:
             return self
-        return replace(self, rows=self.rows[:count], more=True)
+        return self._replace(rows=self.rows[:count], more=True)
 
     def objects(self) -> list[dict[str, Any]]:
         """Rows as JSON objects, by the names of the columns; times are in ISO 8601."""
@@ -73,13 +69,12 @@ class Table:
         return [row[at] for row in rows]
 
 
-@dataclass(frozen=True, slots=True)
-class Report:
+class Report(NamedTuple):
     """Report of a job. ``facts`` are short: its source and its time."""
 
     title: str
     facts: Mapping[str, str]
-    tables: Sequence[Table] = field(default_factory=list)
+    tables: Sequence[Table] = ()
 
     @staticmethod
     def of(what: str, source: str, now_ms: int, tables: Sequence[Table]) -> Report:

@@ -6,7 +6,6 @@ from enum import Enum
 from typing import Final, NamedTuple
 
 from firearrow.client.admin.calls import Part, subject_of
-from firearrow.client.producer.drafts import send_fields
 from firearrow.client.queues import Queue
 from firearrow.client.session.answers import read_number
 from firearrow.errors import BrokerError
@@ -14,7 +13,6 @@ from firearrow.javanumbers import LONG_MAX
 from firearrow.message import properties
 from firearrow.message.ids import OffsetId, decode_offset_id
 from firearrow.message.model import Message, MessageView
-from firearrow.message.record import decode_record, iter_records
 from firearrow.wire import headers
 from firearrow.wire.client_bodies import SQL92, TAG, DirectResult
 from firearrow.wire.codes import RequestCode as Code
@@ -79,6 +77,8 @@ class Messages(Part):
         header = headers.ViewMessage(place.physical_offset, topic)
         code, about = Code.VIEW_MESSAGE_BY_ID, f"message {message_id}"
         answer = await self._calls.call(str(place.store_host), code, header, about=about)
+        from firearrow.message.record import decode_record  # most commands read no message
+
         return decode_record(answer.body)
 
     async def find(
@@ -104,6 +104,8 @@ class Messages(Part):
             return []
         if answer.code != 0:
             raise BrokerError.of(answer.code, answer.remark, address, subject_of(header))
+        from firearrow.message.record import iter_records
+
         return list(iter_records(answer.body))
 
     async def pull(
@@ -142,11 +144,15 @@ class Messages(Part):
             raise BrokerError.of(answer.code, answer.remark, address, about)
         status = PullStatus(ResponseCode(answer.code))
         numbers = [read_number(answer, name, address) for name in ("nextBeginOffset", "minOffset", "maxOffset")]
+        from firearrow.message.record import iter_records
+
         found = list(iter_records(answer.body)) if status is PullStatus.FOUND else []
         return Pulled(status, numbers[0], numbers[1], numbers[2], found)
 
     async def send(self, address: str, group: str, queue: Queue, message: Message, now_ms: int) -> Stored:
         """Send a message to a queue; raises unless it is stored."""
+        from firearrow.client.producer.drafts import send_fields  # most commands send nothing
+
         header = send_fields(group, queue, now_ms, batch=False)
         header |= {"h": message.flag, "i": properties.format(message.properties)}
         about = _named(queue)
