@@ -34,14 +34,14 @@ def main(words: Sequence[str]) -> int:
 
     name, level, form = words
     try:
-        told = msgspec.json.decode(_line(), type=BrokerPlan)
+        given = msgspec.json.decode(_line(), type=BrokerPlan)
     except msgspec.DecodeError:  # the supervisor has ended already
         return 1
     configure(level, cast(LogFormat, form), server=name)
-    root = Path(told.pairs["storePathRootDir"])
+    root = Path(given.pairs["storePathRootDir"])
     try:
-        with thrown_away(root) if told.thrown_away else nullcontext():
-            plan = of_broker(told.pairs, SharedFile(Path(told.file), name) if told.file else None)
+        with thrown_away(root) if given.thrown_away else nullcontext():
+            plan = of_broker(given.pairs, SharedFile(Path(given.file), name) if given.file else None)
             plan = msgspec.structs.replace(plan, notes=[])  # the supervisor has logged them
             return run(plan, banner_as_log=True, until_stdin_closes=True)
     except FirearrowError as error:

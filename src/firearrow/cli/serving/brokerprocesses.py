@@ -59,7 +59,7 @@ class BrokerPlan(msgspec.Struct, frozen=True):
         return f"BrokerPlan({self.name!r})"
 
 
-def apart(pairs: Mapping[str, str], count: int) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
+def divided_keys(pairs: Mapping[str, str], count: int) -> tuple[dict[str, str], dict[str, dict[str, str]]]:
     """Divide keys into the common ones and the ones of each broker, by its name."""
     stem = pairs.get("brokerName", "broker" + _FIRST).strip().removesuffix(_FIRST)
     if "/" in stem:
@@ -74,7 +74,7 @@ def _with_prefix(pairs: Mapping[str, str], prefix: str) -> dict[str, str]:
     return {key.removeprefix(prefix): text for key, text in pairs.items() if key.startswith(prefix)}
 
 
-def several(
+def broker_plans(
     shared: Mapping[str, str], own: Mapping[str, Mapping[str, str]], root: Path, *, thrown_away: bool
 ) -> tuple[BrokerPlan, ...]:
     """Give the plan of each broker; ConfigError for a key that no broker may have."""
@@ -106,7 +106,7 @@ def registering_with(namesrv: str | None, configured: str) -> str:
     return ";".join([namesrv, *others])
 
 
-def told(brokers: Sequence[BrokerPlan], namesrv: str, file: Path) -> list[BrokerPlan]:
+def with_name_server(brokers: Sequence[BrokerPlan], namesrv: str, file: Path) -> list[BrokerPlan]:
     """Let brokers also register with a name server of this process, and write changes at run time to a file."""
     return [msgspec.structs.replace(it, pairs=_with(it.pairs, namesrv), file=str(file)) for it in brokers]
 

@@ -36,7 +36,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from firearrow import __version__
-from firearrow.cli.serving.brokerprocesses import CHANGES, BrokerPlan, registering_with, told
+from firearrow.cli.serving.brokerprocesses import CHANGES, BrokerPlan, registering_with, with_name_server
 from firearrow.cli.serving.servers import ServerOptions
 from firearrow.cli.serving.settings import ServerPlan, reachable
 from firearrow.clock import Clock, SystemClock
@@ -215,11 +215,11 @@ async def _start_brokers(plan: ServerPlan, options: ServerOptions, served: Serve
 
     def again() -> list[BrokerPlan]:
         now = dataclasses.replace(options, file=file if file.exists() else options.file)
-        return told(ServerPlan.from_options(now).brokers, namesrv, file)
+        return with_name_server(ServerPlan.from_options(now).brokers, namesrv, file)
 
     log_as = options.log_level, options.log_format
     with _explained("the brokers", "", 0):
-        supervisor = Supervisor(told(plan.brokers, namesrv, file), again, log_as)
+        supervisor = Supervisor(with_name_server(plan.brokers, namesrv, file), again, log_as)
         (root / CHANGES).unlink(missing_ok=True)  # of an earlier run
         await supervisor.start()
     stack.push_async_callback(supervisor.stop)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from firearrow.cli import EMBEDDED_STORE
-from firearrow.cli.serving.brokerprocesses import BrokerPlan, apart, check_alone, check_several, several
+from firearrow.cli.serving.brokerprocesses import BrokerPlan, broker_plans, check_alone, check_several, divided_keys
 from firearrow.cli.serving.servers import BrokerOptions, ControllerOptions, NamesrvOptions, ServeOptions, ServerOptions
 from firearrow.config import properties
 from firearrow.config.demands import refuse, refuse_of_jvm, shown
@@ -144,7 +144,7 @@ def _several(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
     from firearrow.broker.config import KEY_GROUPS, BrokerConfig
     from firearrow.store.config import StoreConfig
 
-    shared, own = apart(_embedded(options, pairs), options.brokers)
+    shared, own = divided_keys(_embedded(options, pairs), options.brokers)
     store, rest = take(StoreConfig, shared)
     broker, rest = take(BrokerConfig, rest)
     namesrv, rest = take(NamesrvConfig, _in_store(store) | rest)
@@ -155,7 +155,7 @@ def _several(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
     notes = review(rest, *known, servers=KEY_GROUPS + NAMESRV_GROUPS)
     not_theirs = keys(NamesrvConfig).keys() - keys(BrokerConfig).keys()
     plain = {name: text for name, text in shared.items() if name not in not_theirs}
-    brokers = several(plain, own, root, thrown_away=options.ephemeral)
+    brokers = broker_plans(plain, own, root, thrown_away=options.ephemeral)
     for one in brokers:
         of_broker(one.pairs)
         mine = {name: text for name, text in own[one.name].items() if name not in shared}
