@@ -144,8 +144,8 @@ class FilterError(FirearrowError):
 class MessageError(FirearrowError):
     """A message, or a part of one, is malformed.
 
-    ``field`` names the part in the terms of its format, ``position`` is the byte at which it starts in the parsed
-    buffer. Both are None where they do not apply.
+    ``field`` names the part in the terms of its format, ``position`` is its first byte in the parsed buffer. Both are
+    None where they do not apply.
     """
 
     def __init__(self, reason: str, field: str | None = None, position: int | None = None) -> None:

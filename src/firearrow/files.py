@@ -16,7 +16,7 @@ A replacement has these steps:
 7. remove the oldest contents of ``.history``.
 
 After each of them ``topics.json`` is whole, old or new. The backup is renewed only after the new content is in place:
-if the old file was unreadable, its backup is the one good copy until then.
+if the old file was unreadable, its backup has been the one good copy.
 
 Reading takes ``topics.json`` if it can be parsed and its checksum matches. The checksum is that of the content in
 ``.history`` with the same modification time. A file that RocketMQ or an editor has written since has another time, and

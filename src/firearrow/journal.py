@@ -8,7 +8,7 @@ leaves none, and RocketMQ does not look at them.
 ====== ==== ========================================================
 offset size field
 ====== ==== ========================================================
-0      8    CRC-32 of what follows the space, hexadecimal
+0      8    CRC-32 of the text behind the space, hexadecimal
 8      1    a space
 9      n    a change, JSON without newlines
 9 + n  1    a newline

@@ -42,7 +42,7 @@ def descriptors_max() -> int:
 def slow_build(arguments: str | None = None, maps: Path = OWN_MAPS) -> str | None:
     """Return the reason if this Python takes up to three times as long for a message as others.
 
-    ``arguments`` are those of its `configure`. A distribution's Python is one executable, as Debian's, or has
+    ``arguments`` were given to its `configure`. A distribution's Python is one executable, as Debian's, or has
     ``--enable-optimizations``; pyenv's is neither by default. (A measurement was rejected: on a cold machine the slow
     one won.)
     """

@@ -92,7 +92,7 @@ class Service:
         """Begin."""
 
     async def stop(self) -> None:
-        """End; nothing of the service is in progress on return."""
+        """End; no work of the service is in progress on return."""
 
     @property
     def trouble(self) -> str | None:

@@ -12,8 +12,8 @@ The users of ACL 1 are in YAML below the directory that ``ROCKETMQ_HOME`` names,
         groupPerms: [shop=SUB]
 
 An administrator becomes a super user. A permission on a topic or group becomes an entry of type CUSTOM; a default
-permission becomes one of type DEFAULT. ACL 2.0 has no place for lists of addresses that need no signature. A user that
-exists already stays unchanged, so each start may do this again.
+permission becomes one of type DEFAULT. ACL 2.0 has no place for lists of addresses that are exempt from signatures. A
+user that exists already stays unchanged, so each start may do this again.
 
 Source: RocketMQ's ``AuthMigrator``, ``PlainPermissionManager``.
 """

@@ -244,7 +244,7 @@ class Subject(_Stored, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """``User:name``, by which its policies are stored."""
+        """``User:name``, the key of its policies in the store."""
         return f"{_USER}:{self.username}"
 
 

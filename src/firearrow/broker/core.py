@@ -203,7 +203,7 @@ class Broker:
         self._make_features(base, pops)
 
     def _make_features(self, base: Base, pops: KvStore | None) -> None:
-        """Make the features in an order in which each finds the parts that it needs."""
+        """Make the features in an order that gives each the parts that it needs."""
         topics = TopicFeature(base)
         self.groups_feature = groups = GroupFeature(base, getattr(self, "clients", None))
         self.groups, self.clients, self.locks = groups.table, groups.clients, groups.locks

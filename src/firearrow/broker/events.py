@@ -1,4 +1,4 @@
-"""Events of a broker beside those of its store (``firearrow.events``, ``firearrow.store``)."""
+"""Events of a broker, except its store's (``firearrow.events``, ``firearrow.store``)."""
 
 from __future__ import annotations
 

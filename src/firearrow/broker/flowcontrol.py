@@ -47,7 +47,7 @@ REJECTED: Final = "[REJECTREQUEST]system busy, start flow control for a while"
 
 
 class Line(NamedTuple):
-    """Requests with a common limit (RocketMQ: those of one thread pool)."""
+    """Requests with a common limit (RocketMQ: the requests of one thread pool)."""
 
     name: str
     codes: frozenset[int]

@@ -64,7 +64,7 @@ class Command(NamedTuple):
 
 
 class CommandGroup:
-    """Commands below a name, such as those of ``firearrow topic``.
+    """Commands below a name, such as ``firearrow topic``'s.
 
     ``default`` is the function of the name alone, without a command behind it.
     """

@@ -71,13 +71,13 @@ def named(action: Action) -> str:
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser that proposes what was meant, and takes no beginning of a name for the whole."""
+    """A parser that proposes the probable word, and takes no beginning of a name for the whole."""
 
     def __init__(self, prog: str, **settings: Any) -> None:
         super().__init__(prog, formatter_class=_Format, allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
-        """End with 2 (`check`: 3) and two lines on standard error: the usage, and what is wrong."""
+        """End with 2 (`check`: 3) and two lines on standard error: the usage, and the error."""
         self.print_usage(sys.stderr)
         self.exit(USAGE_OF.get(self.prog, 2), f"{self.prog}: error: {message}\n")
 

@@ -5,10 +5,8 @@ ends in an odd number of backslashes continues in the next one, whose leading wh
 lines whose first visible character is ``#`` or ``!``, are ignored, but neither is recognised in the continuation of a
 line.
 
-    key = value          the key ends at the first bare ``=``, ``:`` or white space
-    key : value          white space around that separator belongs to neither side
-    key value
-    path=C\:\\store      ``\t \n \r \f`` and ``\uXXXX`` mean what they do in Java,
+    key = value the key ends at the first bare ``=``, ``:`` or white space key : value white space around that separator
+    belongs to neither side key value path=C\:\\store ``\t \n \r \f`` and ``\uXXXX`` mean the same as in Java,
                          any other escaped character means itself
 
 White space is space, tab and form feed only. Of a repeated key, the last value counts.
@@ -116,7 +114,7 @@ def _escape_value(value: str) -> str:
 
 
 def _ascii(text: str) -> str:
-    """Escape characters that Latin-1 readers would misread, as the UTF-16 units in which Java counts."""
+    """Escape characters that Latin-1 readers would misread, as UTF-16 units, like Java."""
     if text.isascii() and text.isprintable():
         return text
     units = text.encode("utf-16-be", "surrogatepass")

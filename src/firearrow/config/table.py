@@ -1,4 +1,4 @@
-"""The configuration of a server as one frozen struct: the table from which everything else is read.
+"""The configuration of a server as one frozen struct: the table that everything else is read from.
 
 A field of such a struct is a configuration key. Its name is the snake case of RocketMQ's, its type limits the allowed
 values, and its default is RocketMQ's. The documentation prints the text beside its type:
@@ -231,7 +231,7 @@ def rocketmq_defaults(server: str) -> Mapping[str, str]:
     """Return every key of one group of RocketMQ 5.5.0's keys with its default as text.
 
     Empty text stands for null, too. `${user.home}` and words in angle brackets stand for values that depend on the
-    machine. The groups are those of `load`.
+    machine. Groups are the same as in `load`.
     """
     return {name: default for group, name, _, default in _rocketmq_rows() if group == server}
 

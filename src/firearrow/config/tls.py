@@ -28,7 +28,7 @@ _NOT_IN_FILE: Final = frozenset({"tls.server.mode", "tls.enable", _PLACE})
 
 
 class TlsKeys(ServerConfig, frozen=True):
-    """Certificate that a server shows to its clients, and encryption of its own calls."""
+    """Certificate that a server shows to its clients, and encryption of the calls that it makes."""
 
     # fmt: off
     tls_server_mode: Annotated[Literal["disabled", "permissive", "enforcing"], "whether clients may encrypt (permissive, with `tls.server.certPath` or `tls.test.mode.enable`) or must"] = field(name="tls.server.mode", default="permissive")
@@ -50,7 +50,7 @@ class TlsKeys(ServerConfig, frozen=True):
     # fmt: on
 
     def __post_init__(self) -> None:
-        """Refuse values with which no client could connect, or with which a check would have no effect."""
+        """Refuse values that would keep out every client, or leave a check without effect."""
         has_certificate = self.tls_server_cert_path or self.tls_test_mode_enable
         if self.tls_server_mode == "enforcing" and not has_certificate:
             # Java: TlsHelper makes a certificate of its own unless tls.test.mode.enable is false.

@@ -1,1 +1,1 @@
-"""Expressions over properties, by which consumers choose messages beyond tags."""
+"""Expressions over properties, for consumers that choose messages by more than tags."""

@@ -32,7 +32,7 @@ _OTHER: Final = re.compile(r"[^a-zA-Z0-9_-]")
 
 
 class Binding(NamedTuple):
-    """Rule by which an exchange forwards messages to a queue."""
+    """Rule of an exchange that forwards messages to a queue."""
 
     exchange: str
     routing_key: str

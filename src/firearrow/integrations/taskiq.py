@@ -60,11 +60,11 @@ _SEPARATORS: Final = frozenset(keys_of.NAME_END + keys_of.PAIR_END)
 class RocketMQBroker(AsyncBroker):
     """Sends tasks to ``topic``, for the workers of ``group``.
 
-    ``cluster`` is the address of the name servers; further arguments are those of a `Session`. A missing topic is
-    created, with ``queues`` on each broker, or with one queue for each of the ``priorities``. A worker gets up to
-    ``batch`` tasks at a time. Each label is a property of the message, the name of the task its tag, and the task's id
-    its key. RocketMQ obeys three labels. ``delay`` is in seconds. ``deliver_at`` is a time by ISO 8601. ``priority``
-    begins at 0; a higher one comes first, if the topic has priorities.
+    ``cluster`` is the address of the name servers; further arguments go to the `Session`. A missing topic is created,
+    with ``queues`` on each broker, or with one queue for each of the ``priorities``. A worker gets up to ``batch``
+    tasks at a time. Each label is a property of the message, the name of the task its tag, and the task's id its key.
+    RocketMQ obeys three labels. ``delay`` is in seconds. ``deliver_at`` is a time by ISO 8601. ``priority`` begins at
+    0; a higher one comes first, if the topic has priorities.
     """
 
     def __init__(
@@ -150,8 +150,8 @@ class RocketMQBroker(AsyncBroker):
 
 
 class RocketMQSchedule(ScheduleSource):
-    """Source of tasks with a scheduled time, which wait at the RocketMQ broker. They need no scheduler process, and no
-    scheduler learns of them. For `cron` and `interval` use another source."""
+    """Source of tasks with a scheduled time, which wait at the RocketMQ broker. They run without a scheduler process,
+    and no scheduler learns of them. For `cron` and `interval` use another source."""
 
     def __init__(self, broker: RocketMQBroker) -> None:
         self._broker = broker

@@ -310,7 +310,7 @@ def revive_topic(cluster: str) -> str:
 
 
 def broker_member_topic(broker_name: str) -> str:
-    """Return the topic by which the brokers of one name find each other."""
+    """Return the topic where the brokers of one name find each other."""
     return f"{SYSTEM_TOPIC_PREFIX}SYNC_BROKER_MEMBER_{broker_name}"
 
 
@@ -329,7 +329,7 @@ def java_hash(text: str) -> int:
 
 @lru_cache(maxsize=4096)  # tags repeat: a topic has a handful, and a miss costs about 1 µs
 def tag_code(tags: str | None) -> int:
-    """Return the number by which a ConsumeQueue filters on tags; 0 stands for no tags.
+    """Return the number that stands for tags in a ConsumeQueue's filter; 0 stands for no tags.
 
     It is the Java hash of the property ``TAGS``, sign-extended to 64 bits when stored.
     """

@@ -107,7 +107,7 @@ def choose(context: ssl.SSLContext, protocols: str, ciphers: str) -> None:
 
 
 def _chosen(context: ssl.SSLContext, names: list[str], versions: list[str]) -> list[str]:
-    """Set a context's ciphers; return the versions for which there are any."""
+    """Set a context's ciphers; return the versions that have any."""
     context.set_ciphers(_BY_CERTIFICATE)
     known = {str(it["name"]): it["protocol"] == "TLSv1.3" for it in context.get_ciphers()}
     found = {_openssl_name(name): name for name in names}

@@ -1,10 +1,10 @@
 """Export of metrics, to a collector by OTLP or to the log.
 
-The values are those of `net.exposition`, gathered in the event loop, one family in a turn. A thread hands them to the
-exporter of OpenTelemetry's SDK (the extra ``otel``), so a slow or absent collector delays nothing. Names are those of
-RocketMQ's instruments, to which Prometheus adds the unit: ``rocketmq_rpc_latency`` in ``milliseconds``. All counts
-start with the server or, in deltas, with the last successful export. So a collector gets the counts that it missed with
-the next export.
+The values come from `net.exposition`, gathered in the event loop, one family in a turn. A thread hands them to the
+exporter of OpenTelemetry's SDK (the extra ``otel``), so a slow or absent collector delays nothing. Names are from
+RocketMQ's instruments, and Prometheus adds the unit: ``rocketmq_rpc_latency`` in ``milliseconds``. All counts start
+with the server or, in deltas, with the last successful export. So a collector gets the counts that it missed with the
+next export.
 
 Source: RocketMQ's ``BrokerMetricsManager``, ``ControllerMetricsManager``.
 """

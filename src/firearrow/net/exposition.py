@@ -29,7 +29,7 @@ class Sample(NamedTuple):
 
 
 class Family(NamedTuple):
-    """Values of one name. ``labels`` are all labels that its samples may have, except those of all families
+    """Values of one name. ``labels`` are all labels that its samples may have, except the ones that all families have
     (``common``).
     """
 

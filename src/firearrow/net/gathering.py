@@ -101,7 +101,7 @@ class Gathering(Generic[PeerT]):
         return True
 
     def answer(self) -> None:
-        """Answer the gathered requests, those of one size together."""
+        """Answer the gathered requests, grouped by their size."""
         if not self._requests:
             return
         gathered, self._requests, self._bytes = self._requests, {}, 0

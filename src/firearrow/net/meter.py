@@ -1,7 +1,7 @@
 """Histograms of the time that requests take, counted by the turn of the event loop, not by the request.
 
 Nearly every request is answered in the turn that has read it, and all answers of a turn leave at its end. So the
-requests of a turn took equally long, and are counted by their codes until then. A request with another end (refused,
+requests of a turn took equally long, and are counted by their codes until it ends. A request with another end (refused,
 without an answer, answered later) is counted separately.
 
 Source: RocketMQ's ``RemotingMetricsManager``, ``NettyRemotingAbstract#writeResponse``.
@@ -74,7 +74,7 @@ class RpcKey(NamedTuple):
 
 
 class RpcMeter:
-    """Keeps the histograms. Counts are collected until the turn ends, at which ``departures`` call back."""
+    """Keeps the histograms. Counts are collected until the turn ends: then ``departures`` call back."""
 
     def __init__(self, clock: Clock, departures: Departures) -> None:
         self._seconds = seconds_of(clock)

@@ -23,7 +23,7 @@ _KNOWN_MAX: Final = 256
 
 
 class AdmissionPass(ABC):
-    """The decision by which a request was admitted (``Command.admitted_by``), as rights may change meanwhile.
+    """The decision that admitted a request (``Command.admitted_by``), as rights may change meanwhile.
 
     A peer may send any value in its place, but never an instance of this class (`admitted_by`).
     """
@@ -35,7 +35,7 @@ class AdmissionPass(ABC):
 
     @abstractmethod
     def check(self, request: AnyCommand) -> None:
-        """Raise the BrokerError by which the request would be refused now."""
+        """Raise the BrokerError that would refuse the request now."""
 
     @abstractmethod
     def note_refusal(self, request: AnyCommand, error: BrokerError) -> None:
@@ -43,7 +43,7 @@ class AdmissionPass(ABC):
 
 
 def admitted_by(request: AnyCommand) -> AdmissionPass | None:
-    """Return the decision by which a request was admitted; None if no access control has decided about it."""
+    """Return the decision that admitted a request; None if no access control has decided about it."""
     found = request.admitted_by
     return found if isinstance(found, AdmissionPass) else None
 
@@ -51,8 +51,8 @@ def admitted_by(request: AnyCommand) -> AdmissionPass | None:
 class Refusals:
     """The refusals of a server.
 
-    ``handlers`` are those of the codes that it serves. ``unserved`` has the reasons for codes without a handler.
-    ``seconds`` returns the time.
+    ``handlers`` serve its codes. ``unserved`` has the reasons for codes without a handler. ``seconds`` returns the
+    time.
     """
 
     def __init__(

@@ -2,7 +2,7 @@
 
 One read of a socket may deliver many requests. They are handled in order in one pass, and all their answers leave in
 one write at the end of the turn (``net.outgoing``): nothing on this path creates a task, a future or a lock. Requests
-of which many cost little more than one (``bulk_handlers``) are gathered from all sockets that one turn of the loop has
+that cost little more in bulk than alone (``bulk_handlers``) are gathered from all sockets that one turn of the loop has
 read, and handled at its end. A processor that can't answer yet returns None, keeps the peer and the request's opaque,
 and calls ``Peer.reply`` when it can (long polling, synchronous flush).
 
@@ -342,7 +342,7 @@ class Peer(asyncio.Protocol):
     # --- work that does not fit into one turn ---
 
     def _plan(self) -> None:
-        """Go on with the backlog in a later turn, and read nothing until then."""
+        """Go on with the backlog in a later turn, and read nothing before."""
         if self._transport is None or not self._backlog or self._paused:
             return  # a peer that doesn't read goes on when it does
         self._transport.pause_reading()  # otherwise the backlog would grow with each read
@@ -467,7 +467,7 @@ class Peer(asyncio.Protocol):
             self._outgoing.write(frames)
 
     def close(self, reason: str) -> None:
-        """Close after what was already written has left; a second call closes at once."""
+        """Close after the written bytes have left; a second call closes at once."""
         if self._transport is None:
             return
         if self._transport.is_closing():
@@ -477,7 +477,7 @@ class Peer(asyncio.Protocol):
         self.leave()
 
     def leave(self) -> None:
-        """Close without a log line, after what was already written has left."""
+        """Close without a log line, after the written bytes have left."""
         if self._outgoing is not None:
             self._outgoing.close()
 
@@ -580,7 +580,7 @@ class ConnectionClosed(NamedTuple):
 class Server:
     """Server that listens and hands each request to the handler of its code.
 
-    ``bulk_handlers`` come first where reads have only requests of their code, all of which want an answer. ``unserved``
+    ``bulk_handlers`` come first where reads have only requests of their code, and each wants an answer. ``unserved``
     has the reasons for codes without a handler. ``events`` get `ConnectionClosed`. ``memory_bytes_max`` limits the
     memory of all peers, 0 is a quarter of the memory, and ``kept_bytes_max`` the data that handlers keep for one.
     ``patience`` limits the waiting of requests. With ``measures``, a ``meter`` keeps their times. ``tls`` has the keys

@@ -143,7 +143,7 @@ T = TypeVar("T")
 class SerialWorker(Service, Generic[T]):
     """Service that handles items one after the other.
 
-    It has a task only while items wait. Items beyond ``waiting_max`` are dropped.
+    A task exists only while items wait. Items beyond ``waiting_max`` are dropped.
     """
 
     def __init__(self, name: str, waiting_max: int) -> None:

@@ -12,9 +12,8 @@ offset size field
             a snapshot is ``[index, term, data]`` or nil
 ====== ==== ======================================================================
 
-Term and vote are those of the last record. Entries replace entries of the same and of higher indexes; a snapshot
-replaces all earlier data. Worked example, a vote for n1 in term 2 and nothing else:
-``299fc01a 00000007 94 02 a26e31 90 c0``.
+Term and vote are in the last record. Entries replace entries of the same and of higher indexes; a snapshot replaces all
+earlier data. Worked example, a vote for n1 in term 2 and nothing else: ``299fc01a 00000007 94 02 a26e31 90 c0``.
 
 A crash may leave a part of the last record: the file ends within it, or a sector of it is still zeros. That part is cut
 off: no other node knows of it, as nothing is sent before its record is on the disk. Any other record that is not whole

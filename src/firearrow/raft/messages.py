@@ -4,7 +4,7 @@ On the wire and on the disk they are MessagePack arrays with the fields in the o
 name of its class before them, and the fields of all messages behind them. A text names a node, ``n0``; an empty name
 stands for no node.
 
-Terms and indexes are below 2**63. `STEP_MAX` limits the distance by which received ones may be ahead of a node.
+Terms and indexes are below 2**63. `STEP_MAX` limits how far received ones may be ahead of a node.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """The options of ``format("rocketmq")``: names, allowed values and defaults.
 
-The names are those of Spark's Kafka source where it has such an option, in any case. Each group of options is a
-dataclass, whose fields are the rows of the table, so a module takes only the group that it needs. ``parse`` reads all
-groups, and ``as_markdown`` is the reference in ``docs/spark-options.md``.
+The names follow Spark's Kafka source where it has such an option, in any case. Each group of options is a dataclass,
+whose fields are the rows of the table, so a module takes only the group that it needs. ``parse`` reads all groups, and
+``as_markdown`` is the reference in ``docs/spark-options.md``.
 
 A wrong option raises ConfigError, which names the option, its value and the allowed values.
 """
@@ -384,7 +384,7 @@ _KNOWN: Final = {row.name.lower(): row for group in _GROUPS.values() for _, row 
 
 
 def parse(given: Mapping[str, str]) -> Options:
-    """Read the options of a source. Raises ConfigError; see ``for_sink`` for those of a sink."""
+    """Read the options of a source. Raises ConfigError; see ``for_sink`` for a sink's options."""
     options = _read(given)
     place = options.place
     if place.paths and place.name_servers:

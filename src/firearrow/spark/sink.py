@@ -223,7 +223,7 @@ def _alone(rows: Rows) -> Ints | None:
 
 
 def _places(rows: Rows, targets: Sequence[Sequence[Target]]) -> Ints | None:
-    """Return the number of each row's target among those of its topic, -1 for any; None if that holds for all rows."""
+    """Return the number of each row's target among its topic's targets, -1 for any; None if all rows are for any."""
     if rows.queue_id is None and rows.order_hash is None:
         return None
     places = np.full(len(rows), -1, np.int64)

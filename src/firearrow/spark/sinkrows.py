@@ -423,7 +423,7 @@ def _booleans(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _place(where: pa.Array, column: str = "body") -> str:
-    """Return the words by which an error names the first row of a mask."""
+    """Return an error's words for the first row of a mask."""
     return f"column {column}, row {int(_booleans(where).argmax())}"
 
 

@@ -15,7 +15,7 @@ table                     a row is
 A few columns may be null. ``DECLARED`` marks the other columns as never null, so Spark does not check them for nulls,
 which makes a scan up to a tenth faster.
 
-Timestamps are those of the broker's clock in milliseconds, converted to microseconds UTC for Spark. A user's schema may
+Timestamps come from the broker's clock in milliseconds, converted to microseconds UTC for Spark. A user's schema may
 name any of the columns, in any order.
 
 ``messages.properties`` is the stored string (``name \\x01 value \\x02 ...``), or a map with the option

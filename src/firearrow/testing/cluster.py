@@ -231,7 +231,7 @@ class EmbeddedCluster:
     async def create_group(self, name: str, **settings: Any) -> None:
         """Create or change a consumer group on each running broker.
 
-        Settings are those of RocketMQ's SubscriptionGroupConfig in snake case: ``retry_max_times=3``. Raises
+        Settings are the fields of RocketMQ's SubscriptionGroupConfig in snake case: ``retry_max_times=3``. Raises
         BrokerError as the broker does.
         """
         config = SubscriptionGroupConfig(group_name=name, **settings)
@@ -240,7 +240,7 @@ class EmbeddedCluster:
 
     def messages(self, topic: str) -> list[MessageView]:
         """Messages of a topic in the stores: broker after broker, each in the order of storage. This includes messages
-        that no queue has yet, and those of stopped brokers."""
+        that no queue has yet, and messages of stopped brokers."""
         return [message for broker in self.brokers for message in broker.messages(topic)]
 
     def _running(self) -> list[EmbeddedBroker]:

@@ -257,7 +257,7 @@ def _parent(name: str) -> str:
 
 
 def _mixed(old: bytes, new: bytes, random: Random) -> bytes:
-    """``old`` with some of the sectors in which ``new`` differs."""
+    """``old`` with some of the different sectors of ``new``."""
     before, after = _sectors(old), _sectors(new)
     differing = (before != after).any(axis=1).nonzero()[0].tolist()
     share = random.choice(_SURVIVING)

@@ -206,7 +206,7 @@ class MemoryTransport(asyncio.Transport):
         self.write(b"".join(list_of_data))
 
     def set_write_buffer_limits(self, high: int | None = None, low: int | None = None) -> None:
-        """Set the count of unread bytes from which on the protocol must pause."""
+        """Set the lowest count of unread bytes that makes the protocol pause."""
         self._high = _HIGH if high is None else high
 
     def get_write_buffer_size(self) -> int:

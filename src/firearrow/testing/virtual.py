@@ -40,7 +40,7 @@ UNHURRIED: Final[Mapping[str, Value]] = {
 class VirtualTime:
     """Virtual loop with its clock and a ``cluster`` on it, for one ``with`` block.
 
-    Arguments are those of `EmbeddedCluster`.
+    Arguments go to `EmbeddedCluster`.
     """
 
     def __init__(self, brokers: int = 1, config: Mapping[str, Value] | None = None, **options: Any) -> None:
@@ -73,7 +73,7 @@ class VirtualTime:
         return self._runner.run(_limited(coroutine, within))
 
     def advance(self, by: timedelta | float) -> None:
-        """Let time pass, a timedelta or seconds: everything due until then happens."""
+        """Let time pass, a timedelta or seconds: everything due in that time happens."""
         seconds = by.total_seconds() if isinstance(by, timedelta) else by
         self.run(asyncio.sleep(seconds), within=timedelta(seconds=seconds + 1))
 

@@ -19,7 +19,7 @@ S = TypeVar("S")
 
 
 class QueueOffset(Body, frozen=True):
-    """220, to consumers in C++: the offset from which a group continues in one queue."""
+    """220, to consumers in C++: the offset where a group continues in one queue."""
 
     topic: str
     broker_name: str
@@ -183,7 +183,7 @@ class LiteTopicInfo(Body, frozen=True):
 
 
 class LiteClientInfo(Body, frozen=True):
-    """200077: the lite topics to which a client subscribes."""
+    """200077: the lite topics that a client subscribes to."""
 
     client_id: str
     group: str
@@ -225,7 +225,7 @@ class AuthUserInfo(Body, frozen=True):
 
 
 class AuthEntry(Body, frozen=True):
-    """A policy's decision on a resource: whether the actions are allowed, and from which addresses."""
+    """A policy's decision on a resource: whether the actions are allowed, and their source addresses."""
 
     resource: str | None = None
     actions: list[str] | None = None

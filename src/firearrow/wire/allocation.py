@@ -27,7 +27,7 @@ Divide = Callable[[Queues, Sequence[str], str], Queues]
 
 
 class Strategy(NamedTuple):
-    """A way to divide queues, with the name by which brokers know it, if they know it."""
+    """A way to divide queues, with its name at brokers, if they know it."""
 
     name: str
     divide: Divide
@@ -97,7 +97,7 @@ def machine_room(rooms: Collection[str]) -> Strategy:
 
 
 def room_of(broker_name: str) -> str | None:
-    """Return the machine room with which a broker's name begins; None if it names none."""
+    """Return the machine room at the begin of a broker's name; None if it names none."""
     parts = broker_name.rstrip(_ROOM_END).split(_ROOM_END)
     return parts[0] if len(parts) == 2 else None
 

@@ -1,4 +1,4 @@
-"""Bodies of the requests by which clients, and administrators of clients, talk to a broker.
+"""Bodies of the requests that clients, and administrators of clients, send to a broker.
 
 All are JSON in fastjson2's dialect (see ``wire.fastjson``). A map by queue has objects as keys::
 
@@ -229,7 +229,7 @@ class ConsumeStats(Body, frozen=True):
 
 
 class ResetOffsets(Body, frozen=True):
-    """222: the offset from which a group continues in each queue."""
+    """222: the offset where a group continues in each queue."""
 
     offset_table: dict[MessageQueue, int]
 
@@ -411,7 +411,7 @@ class BrokerStatsData(Body, frozen=True):
 
 
 class RequestMode(Body, frozen=True):
-    """401: the mode in which a group consumes a topic.
+    """401: a group's mode for a topic.
 
     By POP, ``pop_share_queue_num`` further clients share each queue.
     """

@@ -589,8 +589,8 @@ def pop_answer(
 ) -> bytes:
     """Return the answer to a pop that found messages.
 
-    The texts are those of ``wire.pop``; only a pop in order has ``counts``. (No request for a pop has a binary header,
-    which has no room for its code.)
+    The texts are in the form of ``wire.pop``; only a pop in order has ``counts``. (No request for a pop has a binary
+    header, which has no room for its code.)
     """
     counted = "" if counts is None else f'"orderCountInfo":"{counts}",'
     header = (

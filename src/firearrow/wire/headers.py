@@ -106,7 +106,7 @@ class QueryMessage(Header):
 
 
 class EndTransaction(Header):
-    """37: a producer commits or rolls back; the offsets are those of the half."""
+    """37: a producer commits or rolls back; the offsets are the half's."""
 
     producer_group: str
     tran_state_table_offset: Int64
@@ -531,7 +531,7 @@ class CorrectionOffset(Header):
 class CloneGroupOffset(Header):
     """314: copy a group's offsets to another group, for a blank topic in all topics.
 
-    ``offline`` includes topics to which the source group does not subscribe now.
+    ``offline`` includes topics that the source group does not subscribe to now.
     """
 
     src_group: str
@@ -617,7 +617,7 @@ class AckMessage(Header):
 
 
 class PopLiteMessage(Header):
-    """200070: messages of the lite topics of ``topic`` to which a client of a group subscribes; fields as in 200050."""
+    """200070: messages of the lite topics of ``topic`` that a client of a group subscribes to; fields as in 200050."""
 
     client_id: Annotated[str, Meta(max_length=1024)]
     consumer_group: str
@@ -648,7 +648,7 @@ class ChangeInvisibleTime(Header):
 class Notification(Header):
     """200054: notify the client when a group has a message to pop; queue -1 is any.
 
-    Since RocketMQ 5.5.1 also when the lite topics to which a client subscribes have one.
+    Since RocketMQ 5.5.1 also when a subscribed lite topic of the client has one.
     """
 
     consumer_group: str

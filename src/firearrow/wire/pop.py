@@ -7,11 +7,11 @@ to acknowledge the message or to change its invisible time:
 
     7 1700000000000 60000 3 0 broker-a 2 9
 
-*Start offset* is the first queue offset of the pop's batch; times are in ms. *Revive queue* is the queue in which the
+*Start offset* is the first queue offset of the pop's batch; times are in ms. *Revive queue* is the queue where the
 broker keeps its books of the batch (`ORDER_REVIVE_QUEUE`: in the state of the order). *Origin* names the topic of the
 message: 0 the topic that was popped, 1 the group's retry topic of it, 2 the retry topic of the second form.
 
-An answer to a pop has for each queue the parts from which clients build handles, joined by ``;``:
+An answer to a pop has for each queue the parts of handles, which clients build; ``;`` joins them:
 
     startOffsetInfo   <origin> <queue> <start offset>
     msgOffsetInfo     <origin> <queue> <offset>,<offset>…
@@ -58,7 +58,7 @@ class Handle(NamedTuple):
 
     @property
     def visible_ms(self) -> int:
-        """Time from which the message can be popped again unless it was acknowledged."""
+        """Time when the message can be popped again unless it was acknowledged."""
         return self.pop_ms + self.invisible_ms
 
     @property

@@ -4,9 +4,9 @@ A row has the server of the code, its header and body, the permissions that a cl
 whether only masters take it. Each server names the functions that serve its codes: ``broker.admission``,
 ``namesrv.processor``.
 
-Permissions are those of RocketMQ's ACL 2.0: a client needs each `Ask` of a row, and for that any of its actions. On a
-retry topic they apply to its group, with SUB in the place of PUB. For some codes RocketMQ checks only the client's
-identity; here they need the permissions that fit their effect.
+Permissions follow RocketMQ's ACL 2.0: a client needs each `Ask` of a row, and for that any of its actions. On a retry
+topic they apply to its group, with SUB in the place of PUB. For some codes RocketMQ checks only the client's identity;
+here they need the permissions that fit their effect.
 
 Source: RocketMQ's ``RequestCode``, ``RocketMQAction``, ``DefaultAuthorizationContextBuilder``.
 """

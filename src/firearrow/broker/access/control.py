@@ -6,10 +6,11 @@ permission on the cluster. A code has no handler without a row, so no request is
 permissions.
 
 Allowed requests are remembered, in a table for each code, until a user or a policy changes. So a send costs one look
-into a table besides its signature. Headers of the most frequent codes get their typed form here, which the processors
-would otherwise get from the wire (`wire.frame`). An admitted request has a pass (`_Pass`), and its signature is not
-checked again. A waiting request is refused once it would not be admitted any more: the processor that answers it checks
-its pass (`Peer.resume`), and after each change of a user or a policy all waiting requests are reviewed (`review_of`).
+into a table in addition to its signature. Headers of the most frequent codes get their typed form here, which the
+processors would otherwise get from the wire (`wire.frame`). An admitted request has a pass (`_Pass`), and its signature
+is not checked again. A waiting request is refused once it would not be admitted any more: the processor that answers it
+checks its pass (`Peer.resume`), and after each change of a user or a policy all waiting requests are reviewed
+(`review_of`).
 
 Source: RocketMQ's ``AuthenticationPipeline``, ``AuthorizationPipeline``.
 """
@@ -83,7 +84,7 @@ class _Rule(NamedTuple):
 
 
 class _Need(NamedTuple):
-    """Actions on a resource, of which the user needs one."""
+    """Actions on a resource; the user needs one of them."""
 
     kind: Kind
     name: str
@@ -113,7 +114,7 @@ class _Pass(AdmissionPass):
         self._known = control.changes
 
     def check(self, request: AnyCommand) -> None:
-        """Raise the BrokerError by which the request would be refused now."""
+        """Raise the BrokerError that would refuse the request now."""
         control = self.control
         if self._known == control.changes:
             return
@@ -245,7 +246,7 @@ class AccessControl(Senders):
         return self._authorization.allows(user, kind, name if topic else None, actions, ip)
 
     def _may(self, code: Code) -> tuple[bool, bool]:
-        """Tell whether requests of a code need no signature, and whether no permission."""
+        """Tell whether requests of a code are exempt from signatures, and whether from permissions."""
         config, number = self._config, str(int(code))
         may_anyone = number in _listed(config.authorization_whitelist)
         return number in _listed(config.authentication_whitelist), (may_anyone or not config.authorization_enabled)

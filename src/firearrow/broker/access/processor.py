@@ -137,7 +137,7 @@ class AuthProcessor:
         return "" if admitted is None else admitted.username
 
     def _is_by_super(self, request: AnyCommand) -> bool:
-        """Tell whether the sender is a super user, or needs no permissions because authorization is off."""
+        """Tell whether the sender is a super user, or may do everything because authorization is off."""
         if self._must_sign and admitted_by(request) is None:
             return False  # its code needs no signature
         access_key = request.ext.get(ACCESS_KEY)

@@ -129,7 +129,7 @@ def _of_heartbeat(request: AnyCommand, _: Ext) -> RequestResources:
 
 
 def _of_check(request: AnyCommand, _: Ext) -> RequestResources:
-    """Find the names in a check of a client; an empty body needs no permission."""
+    """Find the names in a check of a client; an empty body is allowed to everybody."""
     if not request.body:
         return RequestResources(is_all=True)
     asked = body_of(request, CheckClient)
@@ -204,7 +204,7 @@ _IN_BODIES: Final[Mapping[Code, Finder]] = {
 
 
 def _of_unregistering(_: AnyCommand, ext: Ext) -> RequestResources:
-    """Find the group of a client that leaves; a producer needs no permission for that."""
+    """Find the group of a client that leaves; a producer may always leave."""
     group = ext.get("consumerGroup")
     return RequestResources((), [group] if group else (), is_all=True)
 

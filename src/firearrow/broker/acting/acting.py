@@ -1,4 +1,4 @@
-"""Part of a broker in a group in which slaves act for a master that is away.
+"""Part of a broker in a group whose slaves act for an absent master.
 
 With ``enableSlaveActingMaster`` the brokers of a name watch each other by the name servers (901 each second, 905 at
 once). The broker with the smallest number runs the *special services*, which only one of them may run: delivery of

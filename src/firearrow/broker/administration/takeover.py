@@ -3,7 +3,7 @@
 A store that RocketMQ's broker has left may hold messages that are not in their topics yet: halves in RocksDB; if
 ``timerWheelEnable`` is off, also timers, and messages that POP consumers took or failed to consume. Nothing is lost,
 but no consumer gets these messages before a broker that delivers them opens the store. So a start counts them and logs
-each kind once. Retries of push consumers need no warning: their group reads ``%RETRY%group`` itself, and copies that
+each kind once. Retries of push consumers cause no warning: their group reads ``%RETRY%group`` itself, and copies that
 still wait for their delay are delivered (``delays``).
 
 The counts are differences of offsets. For POP, records tell which messages are done: at most `RECORDS_MAX` of them are

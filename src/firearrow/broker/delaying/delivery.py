@@ -1,8 +1,8 @@
 """Delayed messages: redirect a message with a delay level, and deliver it when its time has come.
 
 A message with the property ``DELAY`` waits in ``SCHEDULE_TOPIC_XXXX``, in the queue of its level. An entry of that
-queue has the time at which its message is due in place of a tag code. A delivery is a new message in the real topic and
-queue, with the same properties (``DELAY`` included).
+queue has the due time of its message in place of a tag code. A delivery is a new message in the real topic and queue,
+with the same properties (``DELAY`` included).
 
 One alarm waits for the first due message of all levels. Messages that are due together are delivered in turns
 (``broker.turns``). The offset that each level has reached is saved in ``state.delayoffsets``. A start finds later
@@ -106,7 +106,7 @@ class DelayRedirection:
 
 
 class _DueLevel(NamedTuple):
-    """Time at which the next message of a level is due."""
+    """Due time of a level's next message."""
 
     at_ms: int
     level: int
@@ -267,7 +267,7 @@ class DelayedDelivery(TurnService):
         heapify(self._due)
 
     def _due_of(self, level: int) -> _DueLevel:
-        """Time at which the next message of a level is due: now, if it is farther away than the level's delay.
+        """Due time of a level's next message: now, if it is farther away than the level's delay.
 
         That happens when the clock was set back. Source: RocketMQ
         DeliverDelayedMessageTimerTask#correctDeliverTimestamp.

@@ -142,8 +142,8 @@ class DelayOffsets:
         return {"dataVersion": self.data_version, "offsetTable": dict(sorted(self._flushed.items()))}
 
     def follow(self, offsets: Mapping[int, int], version: DataVersion, log_end: int) -> None:
-        """Take a master's progress once this log is flushed as far as the master's log was then; at once where it is
-        behind."""
+        """Take a master's progress once this log is flushed up to ``log_end``, the end of the master's; at once where
+        it is behind."""
         same_log = [told for told in self._told if told.log_end <= log_end]
         self._told = same_log[: TOLD_MAX - 1]
         self._told.append(_MasterProgress(dict(offsets), version, log_end))

@@ -4,8 +4,8 @@ The progress of each level is beside the log (``state.delayoffsets``), and a bro
 a slave requests it from its master now and then, and RocketMQ writes its file every ten seconds. But the log has the
 later deliveries. A delivery by Firearrow names its message: its ``preparedTransactionOffset`` is the physical offset of
 the message, as that of a commit is the offset of its half. A delivery by RocketMQ names none, and belongs to the
-message with which it agrees in everything. No delivery can name the message at offset 0, the first of a log, since 0
-means none.
+message that equals it in everything. No delivery can name the message at offset 0, the first of a log, since 0 means
+none.
 
 A delivery that is not found is repeated. A wrong match would lose a message, so in doubt there is no match. Of messages
 that agree in everything only the first may count as delivered, and none counts if one of the messages delivered last is

@@ -151,7 +151,7 @@ class Subscription(msgspec.Struct, frozen=True):
 
     @property
     def version(self) -> int:
-        """Time at which the client made the subscription, in ms."""
+        """Time when the client made the subscription, in ms."""
         return self.data.sub_version
 
 
@@ -334,7 +334,7 @@ class ClientRegistry:
         """Register a consumer's heartbeat, and notify the group if it has changed.
 
         ``notify`` False: the group's configuration wants no notifications. ``keep``: the heartbeat came without
-        subscriptions, those of the group stay. Raises BrokerError if its connection uses too much memory.
+        subscriptions, and the group's stay. Raises BrokerError if its connection uses too much memory.
         """
         name = data.group_name
         size = _size_of(member, name, () if keep else data.subscription_data_set)

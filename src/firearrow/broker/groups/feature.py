@@ -32,7 +32,7 @@ FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as Roc
 class GroupFeature(Feature):
     """Groups, and the clients that are their members.
 
-    ``clients`` are those of the broker before its role changed; their connections go on.
+    ``clients`` are the broker's from before its role changed; their connections go on.
     """
 
     def __init__(self, base: Base, clients: ClientRegistry | None = None) -> None:

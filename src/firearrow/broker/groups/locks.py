@@ -65,7 +65,7 @@ class QueueLocks:
                 )
 
     def unlock(self, group: str, queues: Iterable[MessageQueue], client_id: str) -> None:
-        """Unlock the queues that the client holds; those of other clients stay locked."""
+        """Unlock the queues that the client holds; other clients' queues stay locked."""
         leases = self._leases.get(group)
         if leases is None:
             return

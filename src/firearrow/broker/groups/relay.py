@@ -143,7 +143,7 @@ def _asked_for_status(
 
 
 def _unsigned(asked: AnyCommand) -> dict[str, FieldValue]:
-    """Return the fields of a request, without those by which others could pretend to be its sender."""
+    """Return the fields of a request, without the ones that would let others pretend to be its sender."""
     return {name: text for name, text in asked.ext.items() if name not in SIGNING}
 
 

@@ -3,15 +3,15 @@
 A lite topic is *ready* for a group if it has messages behind the group's offset, and no earlier batch blocks it
 (``state.orderinfo``). It becomes ready when a message arrives, a client subscribes, the last message of a batch is
 acknowledged, or the batch's invisible time is over. Then it is noted for each subscribing client of the group, and one
-of their waiting pops is woken. A pop takes the noted lite topics in the order in which they came. A pop that comes too
+of their waiting pops is woken. A pop takes the noted lite topics in the order of their arrival. A pop that comes too
 late finds nothing, but no client is passed over because another one was chosen that does not ask.
 
-The lite topics for which a client was woken are known until its pop has run. If the pop leaves some, because it has
-enough messages or its client is gone, others are woken for them. In a group with a wildcard all lite topics are noted
-for the group, and its pops wait together, so each that leaves some wakes the next. A notification takes nothing: one is
-woken in addition to the pop.
+The lite topics that woke a client are known until its pop has run. If the pop leaves some, because it has enough
+messages or its client is gone, others are woken for them. In a group with a wildcard all lite topics are noted for the
+group, and its pops wait together, so each that leaves some wakes the next. A notification takes nothing: one is woken
+in addition to the pop.
 
-The notes of a client are limited by its subscriptions, those of a group with a wildcard by the existing lite topics:
+Its subscriptions limit the notes of a client, and the existing lite topics limit the notes of a group with a wildcard:
 the store has more data of each than a note.
 
 Java: LiteEventDispatcher notes an event for one client, chosen by chance, and repairs failures of that by full
@@ -94,7 +94,7 @@ class LiteEvents:
         self._note(queue, self._clients_of(group, queue))
 
     def _clients_of(self, group: str, queue: str) -> list[Subscriber]:
-        """Return the clients of a group for which a lite topic is noted; one stands for all of them with a wildcard."""
+        """Return the clients of a group with a noted lite topic; one stands for all of them with a wildcard."""
         clients = [one for one in self._subscriptions.of_queue(queue) if one.group == group]
         clients += [one for one in self._subscriptions.wildcards_of(queue) if one.group == group]
         return clients

@@ -125,7 +125,7 @@ class LitePopping:
         return self._store.get(queue, _QUEUE_ID, queue_offset, missing, None, only_resident)
 
     def _offset(self, group: str, queue: str) -> int:
-        """Return the offset at which a group goes on; the first message if it has not begun.
+        """Return a group's next offset: the first message if the group has not begun.
 
         Java: PopLiteMessageProcessor#getPopOffset begins with the last one, if the first is not in memory any more.
         """

@@ -43,7 +43,7 @@ class Subscriber:
     """Client of a group, its subscriptions, and the lite topics that are ready for it.
 
     ``ready`` has the queues that may have messages for the group, oldest first; clients of a group with a wildcard
-    share it. ``attempt_id`` and ``taken`` are those of its last pop.
+    share it. ``attempt_id`` and ``taken`` belong to its last pop.
     """
 
     __slots__ = (

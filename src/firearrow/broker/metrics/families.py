@@ -1,7 +1,6 @@
 """Metrics of a broker: a table of families, under RocketMQ 5's names.
 
-Names, kinds, labels and bounds are those of a scrape of the original (``tests/data/metrics``). These values differ in
-meaning:
+Names, kinds, labels and bounds equal a scrape of the original (``tests/data/metrics``). These values differ in meaning:
 
 * ``messages_in`` and ``message_size`` count all messages put into a topic, also after a delay or the end of a
   transaction (Java: not these two), and each message of a batch;
@@ -9,8 +8,8 @@ meaning:
 * ``rpc_latency`` is the same for all requests of a turn (``net.meter``);
 * ``consumer_*`` also count messages that a subscription does not want (``metrics.lags``).
 
-RocketMQ also has metrics of parts that do not exist here: ``pop_buffer_scan_time_consume``, and those of its RocksDB
-store. Source: RocketMQ's ``BrokerMetricsManager``, ``DefaultStoreMetricsManager``, ``PopMetricsManager``.
+RocketMQ also has metrics of parts that do not exist here: ``pop_buffer_scan_time_consume``, and the metrics of its
+RocksDB store. Source: RocketMQ's ``BrokerMetricsManager``, ``DefaultStoreMetricsManager``, ``PopMetricsManager``.
 """
 
 from __future__ import annotations

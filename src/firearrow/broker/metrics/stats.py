@@ -1,6 +1,6 @@
 """Throughput of a broker: counters, and their rates over time.
 
-The hot path adds to plain integers: the store to a topic's `PutCounters`, pulls to those of a group
+The hot path adds to plain integers: the store to a topic's `PutCounters`, pulls to a group's counters
 (`BrokerStats.got`). A periodic call, `BrokerStats.sample`, notes the sums; rates are differences of notes. The broker's
 totals are computed from the parts on request.
 

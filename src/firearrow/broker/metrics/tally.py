@@ -1,7 +1,7 @@
-"""Counters for metrics alone, beside those of `BrokerStats`.
+"""Counters for metrics alone, in addition to `BrokerStats`.
 
-A `Tally` exists only with metrics. Plain messages are not counted here: they are the messages of a topic minus those of
-the other kinds. So only rare or slow events count here: a delay, the end of a transaction, a failure.
+A `Tally` exists only with metrics. Plain messages are not counted here: they are the messages of a topic minus the
+messages of other kinds. So only rare or slow events count here: a delay, the end of a transaction, a failure.
 """
 
 from __future__ import annotations

@@ -57,7 +57,7 @@ class OffsetProcessor:
         """14: the committed offset; 22 lets the client decide where to start.
 
         A new group starts with the first message of a queue if that is still in memory: the queue is young, and the
-        group should get all of it.
+        group should get every message.
         """
         header = fields_of(request, QueryConsumerOffset)
         topic, queue_id = header.topic, header.queue_id

@@ -201,13 +201,13 @@ class ProgressProcessor:
         return Response(remark=None if cloned else nothing)
 
     def topics(self, _: Channel, request: AnyCommand) -> Answer:
-        """343: the topics in which a group has offsets."""
+        """343: the topics where a group has offsets."""
         group = fields_of(request, TopicsOfGroup).group
         return answer_in_steps(TopicList(sorted(self._offsets.topics_of(group)), self._address))
 
 
 def _listed(header: GetConsumeStats) -> list[str] | None:
-    """Return the topics that a request lists, None if it lists none; the group needs no subscription."""
+    """Return the topics that a request lists, None if it lists none; the group may lack a subscription."""
     if not (header.topic_list and header.topic_list.strip()):
         return None
     topics = list(dict.fromkeys(filter(None, header.topic_list.split(";"))))

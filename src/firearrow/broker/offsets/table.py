@@ -9,10 +9,10 @@
         "pullOffsetTable":{"T@g":{0:44,1:45}}
     }
 
-``offsetTable`` is for committed offsets, ``pullOffsetTable`` for those of the last pulls. With ``enableLmq``
-the file is ``config/lmqConsumerOffset.json``. There the offsets that LMQ groups (``%LMQ%...``) committed are in a
-separate table, always for queue 0: ``"lmqOffsetTable":{"%LMQ%a@%LMQ%g":3}``. When the setting changes, the file with
-the higher data version counts.
+``offsetTable`` is for committed offsets, ``pullOffsetTable`` for the offsets of the last pulls. With ``enableLmq`` the
+file is ``config/lmqConsumerOffset.json``. There the offsets that LMQ groups (``%LMQ%...``) committed are in a separate
+table, always for queue 0: ``"lmqOffsetTable":{"%LMQ%a@%LMQ%g":3}``. When the setting changes, the file with the higher
+data version counts.
 
 Commits come with every pull and are the most frequent change of state in a broker. A commit costs a few accesses to
 dictionaries, is not logged and reaches the disk with the next `ConsumerOffsets.save`.
@@ -111,9 +111,7 @@ class ConsumerOffsets:
             self._moved = {} if wanted else None
 
     def take_moved(self, most: int) -> Change | None:
-        """Return the offsets of groups in up to ``most`` queues in which they have moved, the earliest first, each
-        once; None if there is none.
-        """
+        """Return moved offsets of groups, of up to ``most`` queues, the earliest first, each once; None without any."""
         moved = self._moved or {}
         new: OffsetTable = {}
         for key, queue_id in list(islice(moved, most)):
@@ -184,7 +182,7 @@ class ConsumerOffsets:
         return self.committed.get(offset_key(topic, group), {})
 
     def clone(self, group: str, source: str, topic: str) -> bool:
-        """Copy the offsets of a group to another in all queues of a topic, in place of its own.
+        """Copy the offsets of a group to another in all queues of a topic, in place of the other's.
 
         False, with nothing changed, if the first has none there.
         """
@@ -210,11 +208,11 @@ class ConsumerOffsets:
         return {topic_and_group(key)[1] for key in _of_topic(self.committed, topic)}
 
     def topics_of(self, group: str) -> set[str]:
-        """Return the topics of which a group committed an offset."""
+        """Return the topics with a committed offset of a group."""
         return {topic_and_group(key)[0] for key in _of_group(self.committed, group)}
 
     def topics_by_group(self) -> Generator[None, None, dict[str, list[str]]]:
-        """Return the topics of which each group committed an offset, in steps of a millisecond."""
+        """Return the topics with committed offsets of each group, in steps of a millisecond."""
         found: dict[str, list[str]] = {}
         for number, key in enumerate(list(self.committed), 1):
             topic, group = topic_and_group(key)
@@ -308,7 +306,7 @@ class ConsumerOffsets:
             self.file.behind = True
 
     def lead(self) -> None:
-        """Count these offsets as later than those of an absent master."""
+        """Count these offsets as later than an absent master's."""
         self.data_version = self.data_version.leading(self._clock.now_ms())
         self.file.behind = True
 

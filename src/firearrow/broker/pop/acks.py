@@ -310,7 +310,7 @@ class AckProcessor:
     # --- checks ---
 
     def _batch(self, header: AckMessage | ChangeInvisibleTime) -> PopBatch:
-        """Return the batch with which a message was popped."""
+        """Return the batch that a message was popped in."""
         group, topic = header.consumer_group, header.topic
         try:
             return self._revive_log.batch(header.extra_info, group, topic, header.queue_id)

@@ -1,14 +1,14 @@
-"""Books of POP: the offset at which each group pops, and checkpoints that stay in memory for some seconds.
+"""Books of POP: the next offset of each group, and checkpoints that stay in memory for some seconds.
 
 A group's offset moves on when its messages are popped, not when they are consumed. So the revive log has the checkpoint
 first: after a kill between the two, messages are popped twice, and none is lost.
 
-*Buffer* (``enablePopBufferMerge``). Most checkpoints are acknowledged within seconds, and need no record if they stay
-in memory until then. The others are written when they are ten seconds old (``popCkStayBufferTime``), when their
+*Buffer* (``enablePopBufferMerge``). Most checkpoints are acknowledged within seconds, and are never written if they
+stay in memory for that time. The others are written when they are ten seconds old (``popCkStayBufferTime``), when their
 messages will be visible in three (``popCkStayBufferTimeOut``), or at a stop. The record has a bit for each
-acknowledgement meanwhile, so these acknowledgements need no record either.
-Java: PopBufferMergeService#scan visits all checkpoints every 5 ms, and writes a record for each acknowledgement. Here
-one alarm waits for the next checkpoint that must be written.
+acknowledgement meanwhile, so these acknowledgements are not written either. Java: PopBufferMergeService#scan visits all
+checkpoints every 5 ms, and writes a record for each acknowledgement. Here one alarm waits for the next checkpoint that
+must be written.
 
 While a checkpoint is neither acknowledged nor written, its group's committed offset is that of its first message. After
 a kill the group pops its messages once more. Other pops go on behind the last popped message.
@@ -62,14 +62,14 @@ class BufferedCheckpoint(OpenCheckpoint):
 
 
 class _PendingOffset(NamedTuple):
-    """Offset at which a group goes on once a checkpoint, if there is one, is no longer in memory."""
+    """Next offset of a group once a checkpoint, if there is one, is no longer in memory."""
 
     next_offset: int
     checkpoint: BufferedCheckpoint | None
 
 
 class _OffsetLine:
-    """Pending offsets of a group in a queue, of which the group has not reached the first one yet.
+    """Pending offsets of a group in a queue, if the group has not reached the first one yet.
 
     ``committed`` is the offset that is committed for the group. If another caller moves it, the pending ones are void.
     """
@@ -82,7 +82,7 @@ class _OffsetLine:
 
 
 class _Deadline(NamedTuple):
-    """Time at which a checkpoint must be written; ``number`` keeps the order of equal ones."""
+    """Time when a checkpoint must be written; ``number`` keeps the order of equal ones."""
 
     at_ms: int
     number: int
@@ -137,7 +137,7 @@ class Books(TurnService):
         return committed
 
     def offsets(self, group: str, topic: str) -> Mapping[int, int]:
-        """Return the offsets that a group pops from, by queue, without those for which `offset` needs a closer look.
+        """Return the offsets that a group pops from, by queue, without the queues that need a closer look by `offset`.
 
         Later pops may not be in it.
         """
@@ -222,7 +222,7 @@ class Books(TurnService):
         return self._settings.broker.enable_pop_buffer_merge
 
     def _deadline(self, checkpoint: Checkpoint) -> int:
-        """Latest time at which a checkpoint must be written."""
+        """Latest time when a checkpoint must be written."""
         config = self._settings.broker
         return min(
             checkpoint.pop_ms + config.pop_ck_stay_buffer_time, checkpoint.due_ms - config.pop_ck_stay_buffer_time_out

@@ -1,4 +1,4 @@
-"""Deadlines, thousands of which share one timer."""
+"""Deadlines: thousands of them share one timer."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Deadlines(Generic[Item]):
         self._ticks: list[int] = []
 
     def add(self, item: Item, seconds: float) -> int:
-        """Call ``take`` with an item in ``seconds``; return the tick by which it is discarded."""
+        """Call ``take`` with an item in ``seconds``; return the tick that discards it."""
         now = self._scheduler.time()
         tick = int((now + seconds) / TICK_SECONDS) + 1
         items = self._items.get(tick)

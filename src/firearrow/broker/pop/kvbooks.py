@@ -58,7 +58,7 @@ _KEY: Final = "popConsumerKVServiceEnable"
 class KvBooks(Books):
     """Books in a database or, as the key says, in the revive topics.
 
-    ``expect`` is called with the time at which a new record is due.
+    ``expect`` is called with the due time of a new record.
     """
 
     def __init__(

@@ -126,7 +126,7 @@ class KvStore:
     # --- due records ---
 
     def due_ms(self) -> int | None:
-        """Time at which the next records are due, None if there are none."""
+        """Due time of the next records, None if there are none."""
         if self._reading is not None:
             return 0
         heap = self._due
@@ -263,7 +263,7 @@ class KvRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def visible_ms(self) -> int:
-        """Time at which the message can be popped again unless it is acknowledged."""
+        """Time when the message can be popped again unless it is acknowledged."""
         return self.pop_ms + self.invisible_ms
 
     @property

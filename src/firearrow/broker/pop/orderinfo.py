@@ -11,21 +11,17 @@ acknowledged nor visible again. So there is one `OrderedBatch` for each queue of
             "ot":{8:1795320690000},"popTime":1795320632300}}}
     }
 
-    a        the pop's attempt id, if it had one
-    cm       bits of the acknowledged messages, in the order of ``o``
-    i        invisible time, in ms
-    l        time at which the batch was noted, in ms
-    o        queue offset of the first message, and the distance of each other one from it
-    oc       by queue offset, count of earlier pops of a message, if there were any
-    ot       by queue offset, time when a message becomes visible if not by pop time and ``i``
-    popTime  pop time, in ms
+    a the pop's attempt id, if it had one cm bits of the acknowledged messages, in the order of ``o`` i invisible time,
+    in ms l time when the batch was noted, in ms o queue offset of the first message, and the distance of each other one
+    from it oc by queue offset, count of earlier pops of a message, if there were any ot by queue offset, time when a
+    message becomes visible if not by pop time and ``i`` popTime pop time, in ms
 
 Two fields are our own: ``firearrowEnd``, the offset behind the last message if that message has several offsets
 (``queue.type=BatchCQ``), and ``firearrowSuspended``, see `ConsumerOrderInfo.suspend`.
 
-Acknowledgements name a batch by its pop time; those of an earlier batch have no effect. A kill may lose the last
-batches. Their messages are popped again, as no offset is committed before it is acknowledged in order. The same rules
-hold for lite topics, whose batches are in no file.
+Acknowledgements name a batch by its pop time; an acknowledgement for an earlier batch has no effect. A kill may lose
+the last batches. Their messages are popped again, as no offset is committed before it is acknowledged in order. The
+same rules hold for lite topics, whose batches are in no file.
 """
 
 from __future__ import annotations
@@ -163,8 +159,8 @@ class ConsumerOrderInfo:
         """Return the time until which a queue is blocked unless its messages are acknowledged, None if it is not
         blocked.
 
-        Java: OrderInfo#getLockFreeTimestamp gives the time when the first message becomes visible, at which the queue
-        is still blocked if another one becomes visible later.
+        Java: OrderInfo#getLockFreeTimestamp gives the time when the first message becomes visible; the queue is still
+        blocked at that time if another one becomes visible later.
         """
         batch = self.batch(topic, group, queue_id)
         free_ms = None if batch is None else batch.free_ms()

@@ -381,7 +381,7 @@ class Popping:
         return queue_offset
 
     def _first_offset(self, topic: str, queue_id: int, init_mode: int) -> int:
-        """Return the offset at which a group begins."""
+        """Return the first offset of a group."""
         store = self._store
         lowest = store.min_queue_offset(topic, queue_id)
         if init_mode == INIT_AT_FIRST or names.is_retry(topic):

@@ -1,7 +1,7 @@
 """Records of POP in the revive topic (``rmq_sys_REVIVE_LOG_<cluster>``).
 
 Each record is a message of the topic, whose delivery the timer delays. Its body is JSON with the names in alphabetical
-order. All times are in ms; *pop time* and *visible time* are those of the handles (``wire.pop``).
+order. All times are in ms; *pop time* and *visible time* have the same meaning as in handles (``wire.pop``).
 
 A *checkpoint* (tag ``ck``) says that messages of one queue were popped, and is delivered a second before they become
 visible again:
@@ -114,7 +114,7 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def due_ms(self) -> int:
-        """Time at which its messages become visible again."""
+        """Time when its messages become visible again."""
         return self.pop_ms + self.invisible_ms
 
     @property

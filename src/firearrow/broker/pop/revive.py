@@ -58,7 +58,7 @@ class CheckpointSink(Protocol):
 
 
 class _Redelivery(NamedTuple):
-    """Time at which the unacknowledged messages of a checkpoint are redelivered.
+    """Time when the unacknowledged messages of a checkpoint are redelivered.
 
     Checkpoints of the same time keep the order of their messages in the queue, for a consumer that pops faster than
     the clock ticks. ``number`` keeps the order of equal ones.

@@ -11,7 +11,7 @@ RocketMQ's broker (of a Java HashMap)::
     TIMER_OUT_MS       the slot of the timer, see ``broker.timing.timer``
     REAL_QID           the revive queue
 
-Messages that are consumed at once need no wait: if the last message of a checkpoint is acknowledged before the
+Messages that are consumed at once do not wait: if the last message of a checkpoint is acknowledged before the
 checkpoint is on the timer's wheel, neither the checkpoint nor its acknowledgements get there (`TimerStore.spare`). They
 are in the log all the same. A start, also RocketMQ's, that finds no unit behind them in the timer log puts them on the
 wheel: all, or the last of them, which are acknowledgements without a checkpoint, and these have no effect. If consumers

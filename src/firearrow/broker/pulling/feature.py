@@ -39,7 +39,7 @@ class PullFeature(Feature):
         return self._handlers
 
     def listen(self) -> None:
-        """Answer waiting pulls when messages arrive; drop those of a closed connection."""
+        """Answer waiting pulls when messages arrive; drop the pulls of a closed connection."""
         self._base.events.listen(MessagesArrived, self.held.arrived)
         self._base.events.listen(ConnectionClosed, self.held.closed)
 

@@ -167,7 +167,7 @@ class PullProcessor:
         topic: TopicConfig,
         group: SubscriptionGroupConfig,
     ) -> Finished:
-        """Return a slave's answer to a consumer for which it has no messages: ask the master.
+        """Return a slave's answer if it has no messages for a consumer: ask the master.
 
         None if the pull must wait here, as the master is absent. Java: PullMessageProcessor makes the consumer ask
         again repeatedly then, without a wait.

@@ -171,7 +171,7 @@ class Registration(Service):
 
     @property
     def missing(self) -> list[str]:
-        """Name servers that don't know the broker, or not all of it."""
+        """Name servers that don't know the broker, or only a part of its data."""
         return [keeper.address for keeper in self._keepers if not keeper.knows_all]
 
     @property

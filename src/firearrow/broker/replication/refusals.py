@@ -87,7 +87,7 @@ def refused_by_acting_slave(takes_pops: Callable[[], bool], has_database: bool) 
 
 
 def refused_by_slave(row: Row) -> Check | None:
-    """Return the check by which a slave refuses requests for masters only.
+    """Return a slave's check, which refuses requests for masters only.
 
     Java: has the remark on topics and groups, in AdminBrokerProcessor#validateSlave, but never gives it. A change on a
     slave is lost when the slave asks its master the next time.
@@ -128,7 +128,7 @@ _HEADERS: Final[dict[int, type[SendMessage | SendMessageV2] | None]] = {
 
 
 def refused_alone(needed: Callable[[], int], in_sync_count: Callable[[], int], key: str) -> Condition:
-    """Return the condition by which a master takes messages only if enough brokers are in sync, itself among them.
+    """Return a master's condition, which admits messages only if enough brokers are in sync, itself among them.
 
     ``needed`` returns their number, which the configuration sets by ``key``. Messages with ``WAIT=false`` wait for no
     other broker, and are taken.

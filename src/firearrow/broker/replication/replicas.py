@@ -101,7 +101,7 @@ class Replicas:
         return min(len(self.members.keys() - {MASTER_ID}) + 1, in_sync)
 
     def needed(self) -> int:
-        """Return the number of brokers that must have a message before its sender gets the answer.
+        """Return the number of brokers that must store a message before its sender gets the answer.
 
         Java: CommitLog#calcNeedAckNums, once for each message.
         """
@@ -275,7 +275,7 @@ class _Copies:
 
     @property
     def reached(self) -> int:
-        """Offset up to which enough slaves have the log."""
+        """End of the log that enough slaves have."""
         slaves = max(self._needed() - 1, 0)
         return self._master.copied_offset(slaves, self._store.confirming.first_offset)
 

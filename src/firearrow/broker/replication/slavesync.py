@@ -1,12 +1,12 @@
 """State beside the log that a slave gets from its master: topics, offsets, delays, groups, modes.
 
-A slave requests all of it once a minute, and at once when it hears of a master. If one request fails, it is repeated
+A slave requests everything once a minute, and at once when it hears of a master. If one request fails, it is repeated
 some seconds later, and the others go on. The progress of the timer is requested every three seconds. A master of ours
 sends the slave each change at once (`broker.replication.statefeed`), and waits until the slave has it. RocketMQ's
 masters can't, so the slave requests topics when messages of an unknown one arrive.
 
 ======== ========================================================================================
-request  what the slave does with the answer
+request  effect of the answer on the slave
 ======== ========================================================================================
 21       if the data version is another: takes these topics and no others. Queues stay as they are.
 43       puts the offsets of groups over its own; none is removed, unless a master of ours has just
@@ -18,8 +18,7 @@ request  what the slave does with the answer
 3005,    takes these users and policies, and no others, if access control is on and the master is
 3010     ours: users of RocketMQ's brokers are made on each of them
 19001    applies the master's change
-60       lets its timer follow, as far as its log reaches to the end of the master's log, which 907
-         says
+60       lets its timer follow, once its log reaches the end of the master's log, which 907 says
 ======== ========================================================================================
 
 A slave that may act for its master requests 45 and 60 every few seconds, and compares the versions of 21 and 201: it

@@ -71,7 +71,7 @@ class ReplicaState:
 
 
 class SwitchReplicas(Replicas):
-    """Part of the broker in replication; ``cut_wanted`` gets the offset at which a slave's log must end."""
+    """Part of the broker in replication; ``cut_wanted`` gets the offset where a slave's log must end."""
 
     def __init__(self, config: StoreConfig, place: ReplicaState, asked_ha_port: int, access: HaAccess = OPEN) -> None:
         super().__init__(config, access)
@@ -157,7 +157,7 @@ class SwitchReplicas(Replicas):
 
     @property
     def confirmed_offset(self) -> int:
-        """Offset up to which all brokers that must have the log have it, as this broker knows."""
+        """End of the log that all required brokers have, as this broker knows."""
         if self.master is not None:
             return cast(SwitchMaster, self.master).confirmed_offset
         return cast(SwitchSlave, self.slave).confirmed_offset

@@ -373,7 +373,7 @@ def _finished(answer: Answer) -> Finished:
 
 
 def _wait_no_more(found: dict[str, str]) -> None:
-    """Remove the properties for which the other broker would delay a message again."""
+    """Remove the properties that would make the other broker delay a message again."""
     for name in (properties.DELAY_LEVEL, *properties.DELIVERY_TIMES):
         found.pop(name, None)
 

@@ -3,9 +3,9 @@
 A batch to a topic with the attribute ``queue.type=BatchCQ`` is stored as one record (an inner batch, see
 ``firearrow.store.batchqueue``), if it has a unique key; otherwise as one record for each member.
 
-Nearly every message is *plain*: its topic exists and needs no special care, and its flags and properties ask for
-nothing that the broker must do. Such a message goes straight to the log. ``_target`` finds out about the topic (once
-per topic, as long as its config stays the same), and ``_send_draft`` handles all other properties.
+Nearly every message is *plain*: its topic exists and has no special rules, and its flags and properties ask for nothing
+that the broker must do. Such a message goes straight to the log. ``_target`` finds out about the topic (once per topic,
+as long as its config stays the same), and ``_send_draft`` handles all other properties.
 
 The queue of a message with a priority (``_SYS_MSG_PRIORITY_``) is that priority, or the highest one that is written to:
 pops of a topic for priorities look at high queues first (``pop.popping``).
@@ -537,7 +537,7 @@ class SendProcessor:
         return min(priority, write_queues - 1) if write_queues else queue_id
 
     def _check_reach(self, request: AnyCommand, topic: str, found: dict[str, str]) -> None:
-        """Refuse, or remove, properties by which a message would reach more than its sender may.
+        """Refuse, or remove, properties that would let a message reach more than its sender may.
 
         The permission for LMQs was checked with that for the topic (``broker.access.requestresources``). Messages that
         consumers put into their retry topic keep the properties of their senders.

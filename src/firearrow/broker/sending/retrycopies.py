@@ -3,10 +3,10 @@
 The copy has the message's first topic (``RETRY_TOPIC``) and its offset message id there (``ORIGIN_MESSAGE_ID``). The
 sender of the message waits for it no more (``WAIT``).
 
-Nearly all copies are *plain*: their properties are those of the message with a few bytes in other places, so they are
-cut out and joined. To decode and encode all of them takes as long as everything else that the broker does for a copy.
-`plain_copies` says which copies are plain: those of a message that fails for the first time and was sent like clients
-do, or whose properties end like those of a plain copy. `copy_of` serves all others, and gives the same for plain ones.
+Nearly all copies are *plain*: their properties equal the message's but for a few bytes in other places, so they are cut
+out and joined. To decode and encode all of them takes as long as everything else that the broker does for a copy.
+`plain_copies` says which copies are plain: copies of a message that fails for the first time and was sent like clients
+do, or whose properties end like a plain copy's. `copy_of` serves all others, and gives the same for plain ones.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _asks_nothing(stored: bytes) -> bool:
 
 
 def _closed(stored: bytes) -> bytes:
-    """Return properties to which others can be appended. Those of a batch's member end without a separator."""
+    """Return properties in a form that others can be appended to. Those of a batch's member end without a separator."""
     return stored if stored.endswith(_PAIR_END) or not stored else stored + _PAIR_END
 
 

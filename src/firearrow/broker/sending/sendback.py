@@ -151,7 +151,7 @@ class SendBackProcessor:
         return bare_frame(request.opaque, request.binary)
 
     def _repeat_seconds(self, level: int) -> float:
-        """Return the seconds in which a request may be a repetition for a waiting copy."""
+        """Return the seconds while a request may be a repetition for a waiting copy."""
         return min(self._store.delays.delay_ms(level) / 1000, REPEAT_SECONDS)
 
     # --- plain copies ---
@@ -241,7 +241,7 @@ class SendBackProcessor:
                 self._stats.sent_back(group, origin, count)
 
     def _known_ways(self) -> dict[str, _RetryRoute]:
-        """Return the known routes by group, none of which has changed."""
+        """Return the known, unchanged routes by group."""
         topics, groups, settings = self._seen
         if (
             self._topics.data_version is not topics
@@ -361,10 +361,10 @@ Key = TypeVar("Key", bound=Hashable)
 
 class RecentKeys(Generic[Key]):
     """Keys, each with the time until which it counts: the last ``keys_max`` of them at least, and twice as many at
-    most, not counting those of the last call.
+    most, not counting the last call's.
 
-    They are in two generations, of which the older one is forgotten as a whole: so to note a key is one assignment. To
-    remove keys one by one, in their order, takes eight times as long.
+    They are in two generations, and the older one is forgotten as a whole: so one assignment notes a key. To remove
+    keys one by one, in their order, takes eight times as long.
     """
 
     __slots__ = ("_before", "_keys_max", "_now")

@@ -28,7 +28,7 @@ _NEVER_CHANGED: Final = ("brokerConfigPath", "configBlackList", "rocketmqHome")
 
 
 class SharedFile(NamedTuple):
-    """Configuration file of several brokers, in which the keys of one have its name as a prefix."""
+    """Configuration file of several brokers; the keys of one have its name as a prefix."""
 
     path: Path
     broker: str

@@ -32,7 +32,7 @@ Recall = tuple[str, str]
 
 
 def recall_handle(draft: Draft, broker_name: str, unique_key: str) -> str | None:
-    """Return the handle by which a message that was just put can be recalled, None if it can't."""
+    """Return the handle that can recall a message that was just put, None if it can't be recalled."""
     topic = draft.properties.get(properties.REAL_TOPIC, "")
     if draft.topic != names.TIMER_TOPIC or names.is_retry(topic):
         return None
@@ -42,7 +42,7 @@ def recall_handle(draft: Draft, broker_name: str, unique_key: str) -> str | None
 
 
 def delete_key(topic: str, unique_key: str, config: StoreConfig) -> str:
-    """Return the key by which a recall names a message."""
+    """Return a recall's key for a message."""
     return f"{topic}+{unique_key}" if config.append_topic_for_timer_delete_key else unique_key
 
 

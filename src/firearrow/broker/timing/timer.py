@@ -7,7 +7,7 @@ that its record is never much older than that.
 
 A message is due at the begin of the first slot that is not before its time: never early, and up to ``timerPrecisionMs``
 late. Before a slot is read, all messages put before are on the wheel. So an acknowledged recall has its effect, and
-messages are delivered in the order of their slots, and within a slot in the order in which they were sent.
+messages are delivered in the order of their slots, and within a slot in the order of their sends.
 
 A slave delivers nothing. Its timer follows its master's (`TimedMessages.follow`), so that the slave can go on there as
 a master, or act for it:
@@ -143,7 +143,7 @@ class TimerRedirection:
             wait_elsewhere(draft, names.TIMER_TOPIC, 0)
 
     def slot_ms(self, deliver_ms: int | None, now_ms: int, *, deletes: bool = False) -> int | None:
-        """Return the slot in which a message waits for its time, None if the time has come.
+        """Return the slot where a message waits for its time, None if the time has come.
 
         ``deletes`` says that the message recalls another one. Raises BrokerError for a time that no message can wait
         for; None stands for a text that is no time.
@@ -344,7 +344,7 @@ class TimedMessages(RoundService):
         return max(self._queue_end() - self._timers.progress.queue_offset, 0)
 
     def _queue_end(self) -> int:
-        """Queue offset up to which messages must go on the wheel."""
+        """End of the messages that must go on the wheel, as a queue offset."""
         if self._following is None:
             return self._store.max_queue_offset(names.TIMER_TOPIC, 0)
         # Only messages that are dispatched: to dispatch all at once stops a slave that copies a lot.

@@ -33,7 +33,7 @@ class TopicFeature(Feature):
         return self._topics.file, self._topics.deleted.file
 
     def connect(self, context: BrokerContext) -> None:
-        """Give messages a topic, delete those of deleted topics, and make the handlers."""
+        """Give messages a topic, delete the messages of deleted topics, and make the handlers."""
         if not self._base.replicas.is_slave:  # a slave has the topics of its master
             adopt_queues(self._base.store, self._topics)
         warn_of_compaction(self._topics.table)

@@ -161,8 +161,8 @@ class TopicTable:
         """Return the topic of a message, and create it after its template if it is missing.
 
         None if there is no such template, or it does not allow new topics. Java:
-        TopicConfigManager#createTopicInSendMessageMethod makes a topic without queues, to which no send is possible,
-        for a client that asks for none.
+        TopicConfigManager#createTopicInSendMessageMethod makes a topic without queues for a client that asks for none;
+        such a topic takes no sends.
         """
         config = self.table.get(topic)
         if config is not None:
@@ -264,7 +264,7 @@ class TopicTable:
         self.changed(TopicsChanged(list(self.table.values())))
 
     def enter_epoch(self, epoch: int) -> None:
-        """Make a data version by which name servers recognise a later master.
+        """Make a data version that shows name servers a later master.
 
         Java: ReplicasManager#changeToMaster.
         """

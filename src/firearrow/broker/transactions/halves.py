@@ -4,8 +4,8 @@ A send with ``TRAN_MSG=true`` becomes a half: a record in queue 0 of ``RMQ_SYS_T
 and ``REAL_QID`` are its destination. A commit (37) makes a record of the real topic of it, which names the half's
 physical offset. To check its producer, a half is put again at the end of its queue, with one more in
 ``TRANSACTION_CHECK_TIMES``, so that the offset of the queue can move on behind it. Such a copy has in
-``TRAN_PREPARED_QUEUE_OFFSET`` the queue offset of the first half, its *root*, by which all copies of a transaction are
-known as one.
+``TRAN_PREPARED_QUEUE_OFFSET`` the queue offset of the first half, its *root*, which shows that all copies belong to one
+transaction.
 
 Java: TransactionalMessageBridge#renewHalfMessageInner gives only copies of halves with
 ``CHECK_IMMUNITY_TIME_IN_SECONDS`` a root, and loses the flag of the application.
@@ -78,7 +78,7 @@ class Half(NamedTuple):
 
     @property
     def born_timestamp_ms(self) -> int:
-        """Time at which the producer made it."""
+        """Time when the producer made it."""
         return self.view.born_timestamp_ms
 
     @property
@@ -177,7 +177,7 @@ def plain_half_unique(text: bytes) -> bytes | None:
 def stored_as_half(text: bytes, unique: bytes, topic: str, queue_id: int) -> bytes:
     """Return the properties of a half, as `waits_as_half` makes them.
 
-    ``text`` has those of the sender with those that the broker has added, and ends with a pair.
+    ``text`` has the sender's properties and the broker's, and ends with a pair.
     """
     return b"%b__transactionId__\x01%b\x02REAL_TOPIC\x01%b\x02REAL_QID\x01%d\x02" % (
         text,
@@ -368,7 +368,7 @@ def _as_sent(found: dict[str, str]) -> dict[str, str]:
 
 
 def answer_limit_ms(immunity: str, timeout_ms: int) -> int:
-    """Return the age up to which a producer may decide a half without a check.
+    """Return the highest age of a half that its producer may decide without a check.
 
     Java: TransactionalMessageUtil#getImmunityTime.
     """
@@ -376,7 +376,7 @@ def answer_limit_ms(immunity: str, timeout_ms: int) -> int:
 
 
 def check_age_ms(immunity: str | None, timeout_ms: int) -> int:
-    """Return the age from which a producer is checked.
+    """Return the lowest age of a half that is checked.
 
     Java: TransactionalMessageServiceImpl#getImmunityTime, which knows no minimum.
     """

@@ -328,7 +328,7 @@ class Transactions(RoundService):
                 self._planned_by = broker
 
     def _plan(self, due_ms: float) -> None:
-        """Begin a round at the first end of an interval at which a half may be due."""
+        """Begin a round at the end of the first interval that may have a due half."""
         if not self._is_running or self._steps is not None:
             return  # a round plans the next one when it ends
         interval = self._settings.broker.transaction_check_interval / 1000

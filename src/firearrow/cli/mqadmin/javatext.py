@@ -1,8 +1,7 @@
 """Values, numbers, times and maps in the text form of Java's programs; maps are in the order of their hashes.
 
-Scripts compare the output of `mqadmin`, and many of its tables are in the order in which Java iterates over a
-`HashMap`. This order follows from the keys' hashes, the size of the table, which is a power of two, and the order of
-insertion.
+Scripts compare the output of `mqadmin`, and many of its tables are in the order of a Java `HashMap`. This order follows
+from the keys' hashes, the size of the table, which is a power of two, and the order of insertion.
 
     new HashMap        16 buckets, twice as many when more than three quarters are taken; the keys of a bucket are in
                        the order of insertion

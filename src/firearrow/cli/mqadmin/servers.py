@@ -200,7 +200,7 @@ async def _clean(run: Invocation, clean: Callable[[str], Awaitable[None]]) -> No
 
 
 async def reset_flush_offset(run: Invocation) -> None:
-    """Tell a slave the offset to which its master has flushed."""
+    """Tell a slave its master's flushed offset."""
     offset = run.number("o")
     await run.admin.brokers.set_flush_offset(run.text("b"), offset)
     run.line(f"reset master flush offset to {offset} success")

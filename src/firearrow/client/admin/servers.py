@@ -79,7 +79,7 @@ class Brokers(Part):
         return await self._calls.read(address, Code.GET_BROKER_HA_STATUS, HaStatus)
 
     async def set_flush_offset(self, address: str, offset: int) -> None:
-        """Tell a slave the physical offset to which its master has flushed."""
+        """Tell a slave its master's flushed offset, a physical one."""
         await self._calls.call(address, Code.RESET_MASTER_FLUSH_OFFSET, headers.FlushOffset(offset))
 
     async def set_timer_engine(self, address: str, engine: str) -> None:

@@ -173,7 +173,7 @@ class Source(Protocol):
         """Note that messages are consumed; a dropped source ignores this."""
 
     async def failed(self, messages: Sequence[Message], failure: Failure) -> None:
-        """Redeliver messages; those of a dropped source are redelivered anyway."""
+        """Redeliver messages; a dropped source's are redelivered anyway."""
 
 
 class Delivery(Message, eq=False, gc=True):

@@ -1,7 +1,7 @@
 """Progress of a consumer in its queues, and its offset stores.
 
 The table in memory notes offsets as messages are consumed. Changed offsets are written every few seconds, when a queue
-is given up and at the end. The brokers store the offsets of a group; a file stores those of a broadcasting client.
+is given up and at the end. The brokers store the offsets of a group; a file stores a broadcasting client's.
 
 Source: RocketMQ's ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``.
 """

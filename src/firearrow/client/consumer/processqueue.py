@@ -111,7 +111,7 @@ class ProcessQueue(Generic[M]):
             done.remove(order.popleft())
 
     def is_here(self, queue_offset: int) -> bool:
-        """Tell whether a message is in the cache; this searches all of it."""
+        """Tell whether a message is in the cache; this searches the whole cache."""
         return queue_offset in self._order and queue_offset not in self._done
 
     # --- in order ---

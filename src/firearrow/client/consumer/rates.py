@@ -1,6 +1,6 @@
 """Rates of a consumer by topic, as tools request them (307).
 
-Events are counted in spans of ten seconds, kept for an hour. Rates are those of the last minute: its last six spans,
+Events are counted in spans of ten seconds, kept for an hour. Rates are of the last minute: its last six spans,
 including the current one.
 
 Source: RocketMQ's ``ConsumerStatsManager``, ``StatsItem``, which takes samples by timers instead.

@@ -151,7 +151,7 @@ def running_info(
     queues: Iterable[AssignedQueue],
     asked: ServerRequest,
 ) -> Response:
-    """Answer 307; ``settings`` are those of the kind of consumer."""
+    """Answer 307; ``settings`` belong to the kind of consumer."""
     session = member.calls.session
     all_settings = {
         "PROP_NAMESERVER_ADDR": ";".join(session.name_servers.addresses) + ";",

@@ -13,7 +13,7 @@ from firearrow.message.names import DLQ_PREFIX
 class Thresholds(NamedTuple):
     """Thresholds of warnings and critical findings.
 
-    ``new_dead_letters`` are those of the last hour.
+    ``new_dead_letters`` are from the last hour.
     """
 
     disk_percent: Threshold = Threshold(75, 85)

@@ -42,7 +42,7 @@ def by_gravity(findings: Iterable[Finding]) -> list[Finding]:
 
 
 class Threshold(NamedTuple):
-    """Values from which on a finding is a warning, or critical; None: never."""
+    """Lowest values that make a finding a warning, or critical; None: never."""
 
     warning: float | None
     critical: float | None

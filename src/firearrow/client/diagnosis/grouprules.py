@@ -118,7 +118,7 @@ def duplicate_ids(facts: GroupFacts) -> Iterator[Finding]:
 
 
 def unlike_subscriptions(facts: GroupFacts) -> Iterator[Finding]:
-    """Members have different subscriptions, of which the broker keeps the last."""
+    """Members have different subscriptions, and the broker keeps the last one."""
     by_wish: dict[tuple[tuple[str, str, str], ...], list[str]] = {}
     for client in facts.clients:
         if client.info is not None:

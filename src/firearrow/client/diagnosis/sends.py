@@ -40,7 +40,7 @@ class SendFacts:
 
 
 async def collect(admin: Admin, clock: Clock, topic: str | None = None) -> SendFacts:
-    """Ask all brokers, or those of a topic."""
+    """Ask all brokers, or a topic's."""
     route = await _route(admin, topic) if topic else None
     brokers = await brokers_of(admin, await admin.cluster(), None)
     if route is not None:

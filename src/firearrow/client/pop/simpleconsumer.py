@@ -173,7 +173,7 @@ class SimpleConsumer(ConsumerLife):
             await self._pops.ack_all(topic, map(handle_of, some))
 
     async def change_invisible(self, message: Message, invisible: timedelta) -> None:
-        """Redeliver a message after a time from now; until then it can be acknowledged.
+        """Redeliver a message after a time from now; before that, it can be acknowledged.
 
         Raises BrokerError if its invisible time was over.
         """

@@ -1,7 +1,7 @@
 """Gather concurrent sends into batches, one request for many messages.
 
 Messages of one topic, queue and tag go together. A batch leaves at 32 KiB, or 10 ms after its first message. Each
-caller gets the receipt of its own message.
+caller gets its message's receipt.
 
 Source: RocketMQ's ``ProduceAccumulator``.
 """

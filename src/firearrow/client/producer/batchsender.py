@@ -57,7 +57,7 @@ class BatchBody(NamedTuple):
     target: Target | None
 
     def halves(self) -> tuple[BatchBody, BatchBody]:
-        """First and second half of the messages, of which there must be at least two."""
+        """First and second half of the messages, at least two."""
         half = self.messages // 2
         assert half
         at = 0

@@ -240,7 +240,7 @@ class Producer:
         return await self._send_drafts(drafts, place, timeout_seconds)
 
     async def queues(self, topic: str) -> list[Queue]:
-        """Writable queues of a topic, in the order in which keys are spread."""
+        """Writable queues of a topic, in the order that keys are spread by."""
         try:
             found = await self._started().queues(self.session.topic(topic))
         except (OSError, BrokerError) as error:

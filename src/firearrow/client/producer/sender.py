@@ -143,7 +143,7 @@ class Sender:
         place: QueueChoice = ANYWHERE,
         timeout_seconds: float | None = None,
     ) -> PostResult:
-        """Send a message, with ``body`` in place of its own if given. Raises SendFailed with the reason.
+        """Send a message, with ``body`` in place of the draft's if given. Raises SendFailed with the reason.
 
         ``code`` 320 makes it a batch, 325 a reply.
         """

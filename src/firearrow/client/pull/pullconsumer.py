@@ -1,4 +1,4 @@
-"""Poll messages: the application decides when, from which queues and from which offset.
+"""Poll messages: the application chooses the time, the queues and the offset.
 
 ::
 

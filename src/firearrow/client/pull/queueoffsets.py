@@ -195,7 +195,7 @@ async def in_turns(items: Iterable[T], begin: Callable[[T], Awaitable[Pending]])
 
 
 async def partition_point(holds: Callable[[int], Awaitable[bool]], start: int, end: int, guess: int) -> int:
-    """First number of ``start`` to ``end`` for which ``holds`` is true; ``end`` without one.
+    """First number of ``start`` to ``end`` that ``holds`` accepts; ``end`` without one.
 
     It must be true for all later numbers. A right ``guess`` costs two calls; otherwise the cost is about twice the
     logarithm of its error.

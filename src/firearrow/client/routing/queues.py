@@ -61,7 +61,7 @@ def is_ordered(route: Route) -> bool:
 
 
 def subscribe_queues(topic: str, route: Route) -> list[Queue]:
-    """Readable queues, sorted; they need no master."""
+    """Readable queues, sorted, also of brokers without a master."""
     if route.topic_queue_mapping_by_broker:
         return sorted(_logical(topic, route))
     return sorted(

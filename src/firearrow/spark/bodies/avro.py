@@ -1,7 +1,7 @@
-"""Bodies in Avro, each one datum without a file's header. Columns are those of Spark's own Avro reader.
+"""Bodies in Avro, each one datum without a file's header. Columns are the same as from Spark's own Avro reader.
 
-A registry knows the schema that a body was written with. The fields are those of the schema that the columns were made
-from, because Avro resolves one schema to the other.
+A registry knows the schema that a body was written with. The fields come from the schema of the columns, because Avro
+resolves one schema to the other.
 """
 
 from __future__ import annotations

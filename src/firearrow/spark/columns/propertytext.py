@@ -1,7 +1,7 @@
 """Property strings of many messages at once: one property of each message, or all of them as a map.
 
 The strings are one text with the bounds of the rows in it, as Arrow stores them. Separators delimit the pairs, and
-names are compared eight bytes at a time; no work is done for single messages. The rules are those of
+names are compared eight bytes at a time; no work is done for single messages. The rules are the same as in
 ``firearrow.message.properties.parse``. A pair needs a name and a value, and the last pair of a repeated name counts.
 """
 

@@ -41,7 +41,7 @@ _OTHER_CRC: Final = "its body has another CRC"
 
 
 class Topics:
-    """Topics of the parts of a task, by number, to compare with those of records."""
+    """Topics of the parts of a task, by number, to compare with records' topics."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self._names = Texts(names)

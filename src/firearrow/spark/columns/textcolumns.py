@@ -39,7 +39,7 @@ def of_one_size(kind: pa.DataType, items: npt.NDArray[Any]) -> pa.Array:
 
 
 class Texts:
-    """A few texts from which columns are made."""
+    """A few texts that columns are made from."""
 
     def __init__(self, texts: Sequence[str]) -> None:
         self.array = pa.array(texts, pa.string())

@@ -1,7 +1,7 @@
 """ConsumeQueues and IndexFiles rebuilt: ``firearrow store rebuild`` with executors that read.
 
-Executors return the entries of stretches of the log. The driver writes them in the order of the log, so the bytes are
-those of a broker, and swaps the new files with the old.
+Executors return the entries of stretches of the log. The driver writes them in the order of the log, so the bytes equal
+a broker's, and swaps the new files with the old.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Verification of a store: ``firearrow store verify`` with executors that read.
 
-The invariants, their names and findings are those of ``firearrow.store.offline``.
+The invariants, their names and findings come from ``firearrow.store.offline``.
 """
 
 from __future__ import annotations

@@ -308,7 +308,7 @@ def _columns(records: bytes, address: str, at: int = 0) -> Columns:
 
 
 def _message_bytes(columns: Columns) -> float:
-    """Return the mean size of a message in these records, some of which may be inner batches."""
+    """Return the mean size of a message in these records; some may be inner batches."""
     if not len(columns):
         return UNKNOWN_BYTES
     counts = inner_counts(columns)

@@ -290,7 +290,8 @@ class FileOrigin:
         return [part for part in parts if part.start < part.end]
 
     def _stretches_with_keys(self, store: Store, topic: str) -> list[tuple[int, int]] | None:
-        """Return the stretches of the log that can hold messages of a topic with the wanted keys; None is all of it."""
+        """Return the stretches of the log that can hold messages of a topic with the wanted keys; None is the whole
+        log."""
         words = self.narrow.words or frozenset(self.options.choice.keys)
         if not words or is_lmq(topic):
             return None

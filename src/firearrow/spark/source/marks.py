@@ -1,4 +1,4 @@
-"""Marks, by which a reader recognizes queues and stores: the last message that was read of each queue.
+"""Marks, which identify queues and stores to a reader: the last message that was read of each queue.
 
 A queue offset does not identify its queue: a recreated topic counts from 0, and another store has other messages at the
 same offsets. So streams and archives store a ``Mark`` beside each offset: the place in the log of the message before
@@ -36,7 +36,7 @@ LogMarks = Mapping[str, Sequence[Mark]]
 
 
 class ResumePoint(NamedTuple):
-    """Offsets at which reading goes on.
+    """Offsets where reading goes on.
 
     ``start`` lacks the queues that are read from their beginning; ``recreated`` holds the queues of recreated topics.
     """
@@ -69,9 +69,9 @@ class Recognition:
         bounds: Mapping[Queue, Bound],
         logs: LogMarks | None = None,
     ) -> ResumePoint:
-        """Return the offsets at which a reader goes on after ``start``, and the losses.
+        """Return the offsets where a reader goes on after ``start``, and the losses.
 
-        ``logs`` holds messages by which stores are recognized; by default those of ``marks``. Raises ConfigError for
+        ``logs`` holds messages that identify stores; by default the messages of ``marks``. Raises ConfigError for
         another store unless it is allowed, and DataLost for a log that has lost its end if a loss is an error.
         """
         if not isinstance(self.origin, LoggedOrigin):
@@ -100,7 +100,7 @@ class Recognition:
     def others(self, brokers: Iterable[str], logs: LogMarks) -> Collection[str]:
         """Return the brokers that have another store than before, if that is allowed.
 
-        Errors are those of ``resume``.
+        Raises the same errors as ``resume``.
         """
         found: set[str] = set()
         if not isinstance(self.origin, LoggedOrigin):

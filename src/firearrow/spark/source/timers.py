@@ -84,7 +84,7 @@ def _on_levels(store: Store, reading: Reading) -> Iterator[Rows]:
 
 
 def _due_ms(store: Store, key: QueueKey, codes: Ints) -> Ints:
-    """Return the times at which messages of a level are due, also if tag codes are in an extension."""
+    """Return the due times of a level's messages, also if tag codes are in an extension."""
     addressed = (codes <= ADDRESS_MAX).nonzero()[0]
     if not len(addressed):
         return codes

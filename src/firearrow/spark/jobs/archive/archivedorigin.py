@@ -1,9 +1,9 @@
 """An archive and its live source as one table: the ``Origin`` behind the option ``archive``.
 
-No message is read twice. Offsets of a queue below the one at which the archive goes on come from the archive, others
-from the store or the brokers. That offset and the list of files come from one version of the archive's table. The
-archive is loaded after the live bounds, so messages that retention deletes meanwhile are in the archive. A queue begins
-at the archive's first offset, which rises when days expire.
+No message is read twice. Offsets of a queue below the archive's next one come from the archive, others from the store
+or the brokers. That offset and the list of files come from one version of the archive's table. The archive is loaded
+after the live bounds, so messages that retention deletes meanwhile are in the archive. A queue begins at the archive's
+first offset, which rises when days expire.
 
 The table knows only the range of values of a file, so a task may open a file in vain. Files that a compaction has
 replaced stay readable for a while.
@@ -100,7 +100,7 @@ class ArchivedOrigin:
         return shorter | resumed.recreated
 
     def marks(self, places: Mapping[Queue, int]) -> Mapping[Queue, Mark]:
-        """Return the marks of messages, see ``LoggedOrigin.marks``: those of the source, and of the archive's last
+        """Return the marks of messages, see ``LoggedOrigin.marks``: the source's, and the marks of the archive's last
         messages."""
         if not isinstance(self.live, LoggedOrigin):
             return {}

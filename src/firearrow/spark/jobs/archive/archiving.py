@@ -6,9 +6,9 @@
 
 The driver chooses a range of queue offsets for each queue. Workers read their parts and write Parquet files. The driver
 checks that each offset was written once, and commits files and offsets together to a Delta table
-(``firearrow.spark.jobs.archive.delta``). No message passes through the JVM. The table holds the offsets at which
-archiving goes on, so a run that was killed at any point can simply be started again. If two processes archive the same
-queues at the same time, one step counts, and the other process plans again.
+(``firearrow.spark.jobs.archive.delta``). No message passes through the JVM. The table holds the next offsets of
+archiving, so a run that was killed at any point can simply be started again. If two processes archive the same queues
+at the same time, one step counts, and the other process plans again.
 
 The table also identifies the stores of the archive: places in a broker's log where some messages were, and their store
 times. A store that has other messages there is refused, because its queue offsets mean other messages.
@@ -16,7 +16,7 @@ times. A store that has other messages there is refused, because its queue offse
 With ``consumerGroup`` and ``commitOffsets=true`` the brokers learn the archived offsets, so ``unconsumedPolicy=keep``
 keeps messages from retention until they are archived.
 
-The files are in ``topic=<name>/dt=<day stored, UTC>/``. Columns are those of the table ``messages``; bodies are
+The files are in ``topic=<name>/dt=<day stored, UTC>/``. Columns are the same as in the table ``messages``; bodies are
 decompressed.
 """
 
@@ -183,8 +183,8 @@ def follow(
     """Archive new messages until ``stop`` is set, at most one step each ``interval_seconds``.
 
     While more messages wait than one step takes, steps follow each other at once. ``upkeep`` is called after each look
-    (``firearrow.spark.jobs.archive.upkeep.Upkeep``). Errors are those of ``archive``; the call can be repeated after
-    one.
+    (``firearrow.spark.jobs.archive.upkeep.Upkeep``). Raises the same errors as ``archive``; the call can be repeated
+    after one.
     """
     summary = Summary()
     job = _Archiver(workers, source, archive, settings or Settings())
@@ -313,7 +313,7 @@ class _Archiver:
         )
 
     def _start(self, bounds: Mapping[Queue, Bound]) -> Mapping[Queue, int]:
-        """Return the offset at which each queue must be read."""
+        """Return the offset where each queue must be read."""
         if self._state.numbers:
             return self._state.offsets
         if self._first is None:
@@ -361,7 +361,7 @@ class _Archiver:
     def _ends(
         self, resumed: ResumePoint, bounds: Mapping[Queue, Bound], spans: Mapping[Queue, Span], gaps: Iterable[Gap]
     ) -> dict[Queue, int]:
-        """Return the offsets at which reading goes on after this step: behind messages that were read or are lost."""
+        """Return the offsets where reading goes on after this step: behind messages that were read or are lost."""
         found = {queue: offset for queue, offset in resumed.start.items() if queue in bounds}
         found |= {queue: bounds[queue].earliest for queue in resumed.recreated}
         for gap in gaps:

@@ -61,7 +61,7 @@ def compact(
     before: str | None = None,
     groups_max: int | None = None,
 ) -> CompactedFiles | None:
-    """Join small files until those of a topic and day are about ``target_bytes``, compressed.
+    """Join small files until each file of a topic and day has about ``target_bytes``, compressed.
 
     Groups of fewer than ``files_min`` files are left for later. So are the files of the day ``before`` and of later
     days, and all but the first ``groups_max`` groups. One commit covers several groups. Returns the replaced and the

@@ -6,7 +6,7 @@
       topic=orders/dt=2026-11-21/000000000017-00003-<run>.parquet     messages
       _delta_log/00000000000000000017.json                            changes of commit 17
 
-Delta needs only a directory or bucket in which one process alone can create a name. Iceberg also needs a catalog;
+Delta needs only a directory or bucket where one process alone can create a name. Iceberg also needs a catalog;
 ``firearrow.spark.jobs.archive.iceberg`` gives it the same files.
 
 Files are written to their places under names that no other run uses, and count once they are committed. Nothing refers
@@ -86,7 +86,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
     """A Parquet file of one topic and day, sorted by broker, queue and queue offset.
 
     ``path`` is its place in the archive. Its values lie between those with ``min`` and ``max``, both included. The
-    defaults are those of a file that another program has written.
+    defaults describe a file that another program has written.
     """
 
     path: str
@@ -113,7 +113,7 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
     def statistics(self) -> str:
-        """Return the table's statistics in JSON, by which readers skip files."""
+        """Return the table's statistics in JSON; readers skip files by them."""
         least = {
             "broker": self.broker_min,
             "queueId": self.queue_min,
@@ -172,7 +172,7 @@ class State:
 
     @property
     def offsets(self) -> Mapping[Queue, int]:
-        """Offset at which each queue is archived next."""
+        """Next offset of each queue."""
         return self.progress.offsets
 
     @property

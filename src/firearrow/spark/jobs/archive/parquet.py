@@ -192,7 +192,7 @@ def _key(table: pa.Table, at: int) -> tuple[Any, ...]:
 
 
 def _begins(table: pa.Table) -> list[int]:
-    """Return the rows at which a new queue begins."""
+    """Return the first row of each queue."""
     changes = np.zeros(table.num_rows, np.bool_)
     changes[0] = True
     for name in ORDER[:3]:

@@ -7,12 +7,12 @@ a commit's metadata. So all lasting state is such a number::
     firearrow:next:<queue id>:<broker>:<topic>         the queue offset to be archived next
     firearrow:first:<queue id>:<broker>:<topic>        the lowest that the table has or had to get;
                                                        expiry raises it
-    firearrow:last:<queue id>:<broker>:<topic>:<what>  the message before ``next``, by which its
-                                                       queue is recognized: ``place`` in the log
+    firearrow:last:<queue id>:<broker>:<topic>:<what>  the message before ``next``, which identifies
+                                                       its queue: ``place`` in the log
                                                        and store time (``stored``); -1 if not known
     firearrow:gap:<queue id>:<broker>:<topic>:<start>:<end>   number of these messages that were
                                                        lost; 0 if the queue begins again at start
-    firearrow:mark:<broker>:<slot>:<what>              a message by which a log is recognized
+    firearrow:mark:<broker>:<slot>:<what>              a message that identifies a log
     firearrow:files                                    the last commit that removed files
 
 Parts of a name are quoted as in URLs. The library returns a number by its name but does not list the names. So this
@@ -64,7 +64,7 @@ class Gap(OfQueue, frozen=True, rename="camel"):
 
 
 class LogMark(msgspec.Struct, frozen=True, rename="camel"):
-    """A message by which a broker's log is recognized: the place of its record, and its store time."""
+    """A message that identifies a broker's log: the place of its record, and its store time."""
 
     broker: str
     commit_log_offset: int
@@ -84,7 +84,7 @@ class ArchiveProgress:
 
     @classmethod
     def of(cls, numbers: Numbers) -> ArchiveProgress:
-        """Read Firearrow's numbers among those of a table."""
+        """Read Firearrow's numbers among a table's."""
         progress = cls()
         last: dict[Queue, dict[str, int]] = {}
         marks: dict[tuple[str, int], dict[str, int]] = {}
@@ -120,7 +120,7 @@ class ArchiveProgress:
 
     @property
     def logs(self) -> dict[str, list[Mark]]:
-        """Messages by which the log of each broker is recognized, newest first."""
+        """Messages that identify the log of each broker, newest first."""
         found: dict[str, list[Mark]] = {}
         for mark in reversed(self.marks):
             of_broker = found.setdefault(mark.broker, [])
@@ -128,7 +128,7 @@ class ArchiveProgress:
         return found
 
     def numbers_of_marks(self, marks: Iterable[LogMark], step: int) -> dict[str, int]:
-        """Return the numbers by which new marks replace the oldest ones."""
+        """Return the numbers that replace the oldest marks by new ones."""
         found: dict[str, int] = {}
         for mark in marks:
             slots = self._slots.get(mark.broker, [])

@@ -1,7 +1,7 @@
 """Upkeep of a growing archive: join small files, expire old days, remove leftovers.
 
 Expiry is a commit that removes files from the table and writes none. It removes whole days, never today's, and raises
-the offset at which each queue of the archive begins, so readers do not take expired messages for lost ones. ``firearrow
+the first offset of each queue of the archive, so readers do not take expired messages for lost ones. ``firearrow
 pipeline compact`` and ``expire`` do this once; `Upkeep` does it in an archive that follows its source.
 """
 
@@ -38,7 +38,7 @@ class QueueLookup:
 
 
 class Upkeep:
-    """Join files as they pile up; once a day, join those of all days before, expire and clean.
+    """Join files as they pile up; once a day, join the files of all earlier days, expire and clean.
 
     ``keep_days`` is the number of days before today's that stay; None keeps all.
     """
@@ -108,7 +108,7 @@ def expire(workers: Workers, archive: Archive, first_day: str) -> tuple[DataFile
 
 
 def _first_left(workers: Workers, archive: Archive, state: State, removed: Sequence[DataFile]) -> dict[Queue, int]:
-    """Return the offsets at which queues begin without some files.
+    """Return the first offsets of queues without some files.
 
     That is behind their last message in these files, unless a file that stays has earlier messages. The day of a
     message is that of its store time, and a clock may have been set back.

@@ -50,8 +50,8 @@ def lags(consumer_offsets: DataFrame, queues: DataFrame | None = None) -> DataFr
     """Return the lag of each group in each queue.
 
     ``queues`` has the columns broker, topic, queueId, minOffset and maxOffset. With it, the result includes queues of a
-    consumed topic in which the group never committed an offset. Their ``offset`` is null, and all their messages are
-    lag. The same holds for retry topics with messages, which a group reads from the first message.
+    consumed topic where the group never committed an offset. Their ``offset`` is null, and all their messages are lag.
+    The same holds for retry topics with messages, which a group reads from the first message.
 
     Columns: consumerGroup, broker, topic, queueId, offset, minOffset, maxOffset, lag (messages to consume), lost
     (messages that retention deleted before they were consumed).
@@ -189,7 +189,7 @@ def arrivals(messages: DataFrame, now_ms: int, window_seconds: int) -> DataFrame
 
 
 def progress(before: DataFrame, after: DataFrame, between_seconds: float) -> DataFrame:
-    """Return the rate at which groups consume, from `lags` at two times.
+    """Return groups' rate of consumption, from `lags` at two times.
 
     Columns: consumerGroup, topic, consuming (messages a second).
     """
@@ -225,14 +225,14 @@ def drain(by_group: DataFrame, arriving: DataFrame, consuming: DataFrame) -> Dat
 
 
 def falling_off(waiting: DataFrame, now_ms: int, retention_hours: float) -> DataFrame:
-    """Return the queues in which retention deletes pending messages, the next to delete first.
+    """Return the queues where retention deletes pending messages, the next to delete first.
 
     Retention deletes a file ``retention_hours`` after its last write, so a message is safe at least that long after it
     was stored.
 
     Columns: consumerGroup, topic, broker, queueId, queueOffset (of the first message to go), messages, safeUntil,
-    leftSeconds (negative: it can be deleted at any time), withinHour, withinDay (messages that can be deleted until
-    then).
+    leftSeconds (negative: it can be deleted at any time), withinHour, withinDay (messages that can be deleted in that
+    time).
     """
     keep_ms = int(retention_hours * 3_600_000)
     until = fn.timestamp_millis(fn.unix_millis("storeTimestamp") + keep_ms)

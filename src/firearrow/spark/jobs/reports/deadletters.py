@@ -91,9 +91,8 @@ def shape_of(body: Column) -> Column:
 def histories(messages: DataFrame, dead: DataFrame) -> DataFrame:
     """Join dead letters with their original message and its retries, if the log still has them.
 
-    Columns: those of `COORDINATES`, consumerGroup, msgId, originTopic, originQueueId, originQueueOffset,
-    originTimestamp (all null: expired), tries (copies in the retry topic that the log still has), firstRetry,
-    lastRetry, deadTimestamp.
+    Columns: `COORDINATES`, consumerGroup, msgId, originTopic, originQueueId, originQueueOffset, originTimestamp (all
+    null: expired), tries (copies in the retry topic that the log still has), firstRetry, lastRetry, deadTimestamp.
     """
     wanted = dead.select("originMsgId").where("originMsgId is not null").distinct()
     origin = messages.join(fn.broadcast(wanted), messages["offsetMsgId"] == wanted["originMsgId"]).select(
@@ -184,7 +183,7 @@ def select(dead: DataFrame, condition: str) -> DataFrame:
 def unsent(chosen: DataFrame, audit: DataFrame | None) -> DataFrame:
     """Leave out dead letters that an audit table records as sent, and those without a topic to go to.
 
-    Columns: those of `letters`.
+    Columns: as in `letters`.
     """
     rest = chosen.where("originTopic is not null")
     if audit is None:

@@ -69,7 +69,7 @@ def repeats(found: DataFrame) -> DataFrame:
 def repeated(found: DataFrame) -> DataFrame:
     """Return every copy but the first of an id or key, with the time since the copy before it.
 
-    Columns: those of `occurrences`, sameBody (as the one before), sinceSeconds.
+    Columns: as in `occurrences`, then sameBody (as the one before), sinceSeconds.
     """
     order = Window.partitionBy("topic", "kind", "value").orderBy("storeTimestamp", "broker", "queueId", "queueOffset")
     before = fn.lag("storeTimestamp").over(order)

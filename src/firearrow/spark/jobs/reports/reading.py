@@ -26,7 +26,7 @@ _BOUNDS = pa.schema(
 
 
 class Reader:
-    """Reader of the tables of one place; ``options`` are those of the format ``rocketmq``.
+    """Reader of the tables of one place; ``options`` go to the format ``rocketmq``.
 
     This process reads a small place at once, not when a query runs.
     """
@@ -66,7 +66,7 @@ class Reader:
     def held(self, frame: DataFrame) -> DataFrame:
         """Return a table as it is now, for several queries; for a small place it is small too.
 
-        Rows in the driver's memory spare Spark most of a plan, and an empty table spares all of it.
+        Rows in the driver's memory spare Spark most of a plan, and an empty table spares the whole plan.
         """
         if self._is_small:
             return self.spark.createDataFrame(frame.toArrow())

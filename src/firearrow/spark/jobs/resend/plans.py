@@ -190,7 +190,7 @@ def _send(piece: QueueTask) -> SourceProgress:
 
 
 def _require_shared(piece: QueueTask) -> None:
-    """Raise ConfigError unless this host sees the directory in which the job was begun. Progress in another directory
+    """Raise ConfigError unless this host sees the directory where the job was begun. Progress in another directory
     would be lost, and the next run would send those messages again."""
     try:
         plan = msgspec.json.decode((piece.directory / _PLAN).read_bytes(), type=JobPlan)

@@ -3,7 +3,7 @@
 Topics are created with their former number of queues. Each queue of the archive gets a separate queue, with the same
 number if the brokers are the same or there is only one. No other program may write to it until the restore is done,
 because the number of its messages is the progress of an interrupted restore. Bodies, tags, keys, ids and properties
-stay the same. Offsets begin at 0; times and hosts are those of the restore.
+stay the same. Offsets begin at 0; times and hosts come from the restore.
 
 Topics of the broker itself are not restored. Nor are retry topics under their own name, because brokers take no batches
 for them; ``topics`` can rename them.
@@ -62,7 +62,7 @@ def routes_of(spans: Spans, names: Mapping[str, str], brokers: Sequence[str]) ->
     """Give each source queue a separate target queue.
 
     A broker of the cluster with the source's name takes its queues. Queues of other sources are distributed. If several
-    sources come to one broker, the queues of the second follow those of the first.
+    sources come to one broker, the queues of the second follow the first's.
     """
     sources = sorted({queue.broker for queue in spans})
     strange = [source for source in sources if source not in brokers]

@@ -324,7 +324,7 @@ class _Arrivals:
         return message.offset in self._offsets
 
     def look_from(self, first: Message) -> int:
-        """Return the target offset from which to look for a window that begins with this message."""
+        """Return the first target offset of the search for a window that begins with this message."""
         if self._offsets is None:
             return self._begun.target_offset + first.ordinal
         if self._offsets and max(self._offsets) > first.offset:
