@@ -92,7 +92,7 @@ def test_who_asks_a_cluster_imports_no_more_than_that_needs(words: list[str], tm
 def test_a_name_server_needs_no_store() -> None:
     program = (
         "import sys\n"
-        "from firearrow.cli.serving.servers import NamesrvOptions\n"
+        "from firearrow.cli.serving.options import NamesrvOptions\n"
         "from firearrow.cli.serving.settings import ServerPlan\n"
         "ServerPlan.from_options(NamesrvOptions())\n"
         "import firearrow.namesrv.app, firearrow.cli.serving.serve\n"

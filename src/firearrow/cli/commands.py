@@ -23,9 +23,9 @@ class Listed(NamedTuple):
 
 
 COMMANDS: Final = (
-    Listed("serve", "run a name server and a broker in one process", "serving.servers:serve"),
-    Listed("namesrv", "run a name server", "serving.servers:namesrv"),
-    Listed("controller", "run a controller, which elects a new master when one fails", "serving.servers:controller"),
+    Listed("serve", "run a name server and a broker in one process", "serving.commands:serve"),
+    Listed("namesrv", "run a name server", "serving.commands:namesrv"),
+    Listed("controller", "run a controller, which elects a new master when one fails", "serving.commands:controller"),
     Listed("broker", "run a broker, or look at those of a cluster", "cluster.brokers:app"),
     Listed("topic", "look at topics, create and delete them", "cluster.topics:app"),
     Listed("group", "look at consumer groups and their clients, create and delete groups", "cluster.groups:app"),

@@ -39,11 +39,13 @@ def complete() -> None:
     parser, rest = parser_for(words[program_words:])
     # argcomplete takes the words of the command for the name of a program
     os.environ["_ARGCOMPLETE"] = str(len(words) - len(rest))
+    completers = {"topics": _topics, "groups": _groups, "contexts": _contexts}
+    for action, names in parser.completed.items():
+        action.completer = completers[names]  # type: ignore[attr-defined] # of argcomplete
     autocomplete(parser)
 
 
-def topics(parsed_args: Namespace, **_: object) -> Iterable[str]:
-    """Give the topics of users in the cluster that the command line names."""
+def _topics(parsed_args: Namespace, **_: object) -> Iterable[str]:
     from firearrow.message import names
 
     def is_of_users(topic: str) -> bool:
@@ -52,13 +54,11 @@ def topics(parsed_args: Namespace, **_: object) -> Iterable[str]:
     return filter(is_of_users, _of_cluster(parsed_args, lambda admin: admin.topics.names()))
 
 
-def groups(parsed_args: Namespace, **_: object) -> Iterable[str]:
-    """Give the consumer groups in the cluster that the command line names."""
-    return _of_cluster(parsed_args, _groups)
+def _groups(parsed_args: Namespace, **_: object) -> Iterable[str]:
+    return _of_cluster(parsed_args, _group_names)
 
 
-def contexts(**_: object) -> Iterable[str]:
-    """Give the contexts."""
+def _contexts(**_: object) -> Iterable[str]:
     from firearrow.cli.cluster.contexts import load_contexts
 
     with suppress(FirearrowError):
@@ -84,7 +84,7 @@ def _of_cluster(given: Namespace, ask: Callable[[Admin], Awaitable[Iterable[str]
     return ()
 
 
-async def _groups(admin: Admin) -> Iterable[str]:
+async def _group_names(admin: Admin) -> Iterable[str]:
     from firearrow.cli.cluster.masters import masters_in
     from firearrow.client.admin.calls import concurrently
     from firearrow.message import names

@@ -5,13 +5,12 @@ An exception that nobody expected is named with its place in Firearrow, as its t
 
 from __future__ import annotations
 
-import re
 import sys
-from collections.abc import Callable, Iterable
-from pathlib import Path
+from collections.abc import Callable
 from typing import Final
 
 from firearrow.cli.output.reports import visible
+from firearrow.cli.output.sentences import first_line, unforeseen, without_number
 from firearrow.cli.output.stream import OUTPUT, forget_output, naming_output, output_is_closed
 from firearrow.cli.parameters import WrongCommandLine
 from firearrow.errors import FirearrowError, NotFound
@@ -30,9 +29,6 @@ class NothingFound(FirearrowError):
 def exit_code(error: Exception) -> int:
     """Give the exit code for this exception."""
     return NOT_FOUND if isinstance(error, NotFound | NothingFound) else FAILED
-
-
-_ERRNO: Final = re.compile(r"\[Errno -?\d+\] (?:(.+): '(.+)'$)?")
 
 
 def carried_out(command: Callable[[], int], failed: int | Callable[[Exception], int], *, as_json: bool = False) -> int:
@@ -99,26 +95,5 @@ def _of_system(error: OSError) -> str:
     return without_number(_line(str(error))) or type(error).__name__
 
 
-def without_number(text: str) -> str:
-    """Give ``[Errno 2] No such file: 'x'`` as ``x: No such file``."""
-    return _ERRNO.sub(lambda found: f"{found[2]}: {found[1]}" if found[1] else "", text, count=1)
-
-
-def unforeseen(name: str, what: str, places: Iterable[tuple[str, int | None]]) -> str:
-    """Give an exception that nobody expected, with its place in Firearrow."""
-    said = f"{name}: {what}" if what else name
-    ours = [
-        f" (at line {line} of firearrow/{path.rpartition('/firearrow/')[2]})"
-        for path, line in places
-        if "/firearrow/" in Path(path).as_posix()
-    ]
-    return said + (ours[-1] if ours else "")
-
-
 def _line(text: str) -> str:
     return " ".join(line.strip() for line in text.splitlines() if line.strip())
-
-
-def first_line(text: str) -> str:
-    """Give the first line that is not blank."""
-    return next((line.strip() for line in text.splitlines() if line.strip()), "")

@@ -10,13 +10,14 @@ from __future__ import annotations
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, NamedTuple, TypeVar, dataclass_transform
+from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
 
 from firearrow.clock import duration_ms, moment_ms
 
 T = TypeVar("T")
 Pairs = tuple[tuple[str, str], ...]
-Completer = Callable[..., Iterable[str]]
+NamesOf = Literal["topics", "groups", "contexts"]
+"""Names that a shell completes for a value."""
 
 
 class Parameter(NamedTuple):
@@ -34,7 +35,7 @@ class Parameter(NamedTuple):
     off: str | None = None
     """Option that switches it off, where the value is on, off or not given."""
     needed: bool = False
-    completer: Completer | None = None
+    names_of: NamesOf | None = None
 
 
 NOT_ASKED: Final = Parameter("")
@@ -64,13 +65,13 @@ def valued(
     *,
     name: str | Sequence[str] | None = None,
     needed: bool = False,
-    completer: Completer | None = None,
+    names_of: NamesOf | None = None,
 ) -> Parameter:
     """Give an option, or an argument, with a value.
 
     If its type is a tuple, the option may be repeated, or several arguments may be given.
     """
-    return Parameter(text, value, read, _names(name), needed=needed, completer=completer)
+    return Parameter(text, value, read, _names(name), needed=needed, names_of=names_of)
 
 
 repeated: Final = valued

@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type
 
 from firearrow.cli.commands import PROGRAM, TOP, CommandGroup, Function
 from firearrow.cli.examples import EXAMPLES
-from firearrow.cli.parameters import NOT_ASKED, proposal
+from firearrow.cli.parameters import NOT_ASKED, NamesOf, proposal
 from firearrow.cli.parameters import Parameter as Declared
 
 USAGE_OF: Final = {"firearrow check": 3}
@@ -103,6 +103,7 @@ class CommandParser(_Parser):
     def __init__(self, name: str, summary: str, command: Function | CommandGroup) -> None:
         self.function: Final = command.default if isinstance(command, CommandGroup) else command
         self.arguments: Final[list[Action]] = []
+        self.completed: Final[dict[Action, NamesOf]] = {}
         self._signature: Final = signature(self.function) if self.function else Signature()
         self._classes: Final[dict[str, type]] = {}
         self._options: Final = _Parser(name, add_help=False)
@@ -203,8 +204,8 @@ class CommandParser(_Parser):
 
     def _added(self, action: Action, declared: Declared) -> None:
         self.arguments.append(action)
-        if declared.completer:
-            action.completer = declared.completer  # type: ignore[attr-defined] # of argcomplete
+        if declared.names_of:
+            self.completed[action] = declared.names_of
 
 
 def _of_value(kind: Any, declared: Declared, name: str) -> dict[str, Any]:

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.cli.parser import parser_for
-from firearrow.cli.serving.servers import ServerOptions
+from firearrow.cli.serving.options import ServerOptions
 from firearrow.cli.serving.settings import ServerPlan, reachable
 from firearrow.config import properties
 from firearrow.errors import ConfigError

@@ -10,7 +10,7 @@ from firearrow.cli.cluster.options import ANY, Broker, ClusterOptions
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
-from firearrow.cli.serving.servers import broker as run_broker
+from firearrow.cli.serving.commands import broker as run_broker
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import Server, servers_in

@@ -23,7 +23,6 @@ from typing import Annotated, Final
 import msgspec
 
 from firearrow.cli.commands import CommandGroup
-from firearrow.cli.completion import contexts
 from firearrow.cli.failures import NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
@@ -151,7 +150,7 @@ def _quoted(value: str | bool) -> str:
 
 COLUMNS: Final = ("inUse", "name", "nameServers", "accessKey", "tls")
 
-Name = Annotated[str, Parameter("the context's name", completer=contexts)]
+Name = Annotated[str, Parameter("the context's name", names_of="contexts")]
 
 app = CommandGroup()
 

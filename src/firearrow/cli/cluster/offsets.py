@@ -16,7 +16,6 @@ from firearrow.cli.cluster.options import ANY, ClusterOptions, Group, Topic
 from firearrow.cli.cluster.progress import of_group
 from firearrow.cli.cluster.undo import FromFile, Undo, UndoFile, circumstances, read_undo, write_undo
 from firearrow.cli.commands import CommandGroup
-from firearrow.cli.completion import groups, topics
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment
@@ -31,7 +30,7 @@ GET: Final = ("group", "topic", "broker", "queueId", "offset", "endOffset", "lag
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
 
-InTopic = Annotated[str | None, valued("NAME", "in this topic (default: all)", completer=topics)]
+InTopic = Annotated[str | None, valued("NAME", "in this topic (default: all)", names_of="topics")]
 OnBroker = Annotated[str | None, valued("NAME", "on this broker (default: all)")]
 InQueue = Annotated[int | None, valued("ID", "in this queue (default: all)")]
 
@@ -128,8 +127,8 @@ async def reset(
 
 @app.command("clone")
 async def clone(
-    group: Annotated[str, Parameter("group to copy the offsets from", completer=groups)],
-    to: Annotated[str, Parameter("group to reset", completer=groups)],
+    group: Annotated[str, Parameter("group to copy the offsets from", names_of="groups")],
+    to: Annotated[str, Parameter("group to reset", names_of="groups")],
     /,
     *,
     topic: InTopic = None,

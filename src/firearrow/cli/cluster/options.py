@@ -13,7 +13,6 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
-from firearrow.cli.completion import contexts, groups, topics
 from firearrow.cli.parameters import Parameter, options, valued
 from firearrow.errors import ConfigError
 
@@ -27,8 +26,8 @@ ACCESS_KEY: Final = "FIREARROW_ACCESS_KEY"
 SECRET_KEY: Final = "FIREARROW_SECRET_KEY"
 HERE: Final = "127.0.0.1:9876"
 
-Topic = Annotated[str, Parameter("the topic's name", completer=topics)]
-Group = Annotated[str, Parameter("the group's name", completer=groups)]
+Topic = Annotated[str, Parameter("the topic's name", names_of="topics")]
+Group = Annotated[str, Parameter("the group's name", names_of="groups")]
 Broker = Annotated[str, Parameter("the broker's name, or its address")]
 
 
@@ -53,7 +52,7 @@ class ClusterOptions:
         ),
     ] = None
     context: Annotated[
-        str | None, valued("NAME", "the cluster of this name: see `firearrow context`", completer=contexts)
+        str | None, valued("NAME", "the cluster of this name: see `firearrow context`", names_of="contexts")
     ] = None
 
     def target(self) -> Target:

@@ -7,7 +7,6 @@ import textwrap
 from typing import Annotated, Final
 
 from firearrow.cli.cluster.options import ANY, ClusterOptions
-from firearrow.cli.completion import groups, topics
 from firearrow.cli.health.check import rows_of
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import visible
@@ -25,9 +24,9 @@ TEXT_COLUMNS_MAX: Final = 100
 
 
 async def doctor(
-    group: Annotated[str, valued("GROUP", f"the group that does not consume; or `{SENDS}`", completer=groups)],
+    group: Annotated[str, valued("GROUP", f"the group that does not consume; or `{SENDS}`", names_of="groups")],
     topic: Annotated[
-        str | None, valued("TOPIC", "only this topic (default: all that the group consumes)", completer=topics)
+        str | None, valued("TOPIC", "only this topic (default: all that the group consumes)", names_of="topics")
     ] = None,
     /,
     *,

@@ -9,7 +9,6 @@ from typing import Annotated, Final, Literal
 from firearrow.cli.cluster.masters import matches
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.cluster.progress import Progress, of_all, of_group, with_times, with_wanted
-from firearrow.cli.completion import groups, topics
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment
 from firearrow.cli.parameters import Parameter, switch, valued
@@ -25,10 +24,10 @@ WILD: Final = frozenset("*?[")
 
 
 async def lag(
-    group: Annotated[str | None, Parameter("a group, or a pattern of groups (default: all)", completer=groups)] = None,
+    group: Annotated[str | None, Parameter("a group, or a pattern of groups (default: all)", names_of="groups")] = None,
     /,
     *,
-    topic: Annotated[str | None, valued("NAME", "in this topic", completer=topics)] = None,
+    topic: Annotated[str | None, valued("NAME", "in this topic", names_of="topics")] = None,
     by: Annotated[
         Literal["group", "topic", "queue"] | None,
         Parameter("what a row stands for (default: group; topic for a single group)"),

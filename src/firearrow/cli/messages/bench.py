@@ -9,7 +9,6 @@ from typing import Annotated, Final
 
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.commands import CommandGroup
-from firearrow.cli.completion import groups, topics
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, visible
 from firearrow.cli.parameters import count as whole
@@ -40,7 +39,7 @@ app = CommandGroup()
 class LoadOptions:
     """Size of the load."""
 
-    topic: Annotated[str, valued("TOPIC", f"topic, created if it is missing (default: {TOPIC})", completer=topics)] = (
+    topic: Annotated[str, valued("TOPIC", f"topic, created if it is missing (default: {TOPIC})", names_of="topics")] = (
         TOPIC
     )
     seconds: Annotated[float, valued("N", "end after this time in seconds (default: 10)", positive)] = 10.0
@@ -66,7 +65,7 @@ Rate = Annotated[
 Size = Annotated[int, valued("BYTES", "size of a body (default: 128)", whole, name="--size")]
 Group = Annotated[
     str | None,
-    valued("GROUP", "consumer group (default: a new group, deleted at the end)", name="--group", completer=groups),
+    valued("GROUP", "consumer group (default: a new group, deleted at the end)", name="--group", names_of="groups"),
 ]
 
 

@@ -12,7 +12,6 @@ from typing import Annotated, Final
 from firearrow.cli.cluster.masters import Apply
 from firearrow.cli.cluster.options import ANY, ClusterOptions, Topic
 from firearrow.cli.commands import CommandGroup
-from firearrow.cli.completion import topics
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.messages.reading import ALL, follow, places, read, span
 from firearrow.cli.messages.resending import COLUMNS, Resend, fields_of, line_of, resend_all, row_of
@@ -195,7 +194,7 @@ async def get(
     message_id: Annotated[str | None, valued("ID", "its id: the sender's, or that by offset")] = None,
     /,
     *,
-    topic: Annotated[str | None, valued("NAME", "its topic; not needed with an id by offset", completer=topics)] = None,
+    topic: Annotated[str | None, valued("NAME", "topic; not needed with an id by offset", names_of="topics")] = None,
     key: Annotated[str | None, valued("WORD", "with this key, in --topic")] = None,
     limit: Annotated[int, valued("N", "largest number of messages (default: 64)")] = 64,
     cluster: ClusterOptions = ANY,
@@ -263,7 +262,7 @@ async def resend(
     message_id: Annotated[str, valued("ID", "its id: the sender's, or that by offset")],
     /,
     *,
-    topic: Annotated[str | None, valued("NAME", "its topic; not needed with an id by offset", completer=topics)] = None,
+    topic: Annotated[str | None, valued("NAME", "topic; not needed with an id by offset", names_of="topics")] = None,
     to: Annotated[str | None, valued("TOPIC", "topic to send it to (default: its topic)")] = None,
     apply: Apply = False,
     cluster: ClusterOptions = ANY,

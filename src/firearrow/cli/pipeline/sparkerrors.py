@@ -6,7 +6,7 @@ import builtins
 import re
 from typing import Final
 
-from firearrow.cli.failures import first_line, unforeseen, without_number
+from firearrow.cli.output.sentences import first_line, unforeseen, without_number
 
 # The frames of a traceback and their code are indented; the exception is not.
 _RAISED: Final = re.compile(

@@ -37,7 +37,7 @@ import msgspec
 
 from firearrow import __version__
 from firearrow.cli.serving.brokerprocesses import CHANGES, BrokerPlan, registering_with, with_name_server
-from firearrow.cli.serving.servers import ServerOptions
+from firearrow.cli.serving.options import ServerOptions
 from firearrow.cli.serving.settings import ServerPlan, reachable
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import CannotListen, FirearrowError

@@ -20,7 +20,7 @@ import msgspec
 
 from firearrow.cli import EMBEDDED_STORE
 from firearrow.cli.serving.brokerprocesses import BrokerPlan, broker_plans, check_alone, check_several, divided_keys
-from firearrow.cli.serving.servers import BrokerOptions, ControllerOptions, NamesrvOptions, ServeOptions, ServerOptions
+from firearrow.cli.serving.options import BrokerOptions, ControllerOptions, NamesrvOptions, ServeOptions, ServerOptions
 from firearrow.config import properties
 from firearrow.config.demands import refuse, refuse_of_jvm, shown
 from firearrow.config.table import Note, ServerConfig, as_properties, keys, load, public_properties, review, take

@@ -1,27 +1,13 @@
-"""Commands that run servers: `serve`, `namesrv`, `controller` and `broker`, with their options."""
+"""Options of the commands that run servers."""
 
 from __future__ import annotations
 
-import os
-import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Literal
 
 from firearrow.cli import EMBEDDED_STORE
-from firearrow.cli.parameters import (
-    Pairs,
-    Parameter,
-    WrongCommandLine,
-    WrongValue,
-    options,
-    pair,
-    repeated,
-    switch,
-    valued,
-)
+from firearrow.cli.parameters import Pairs, Parameter, WrongValue, options, pair, repeated, switch, valued
 from firearrow.cli.parameters import port as as_port
 
 BROKERS_MAX = 26  # each name ends with a letter
@@ -140,66 +126,3 @@ class ServeOptions(BrokerOptions):
             _brokers,
         ),
     ] = 1
-
-
-# --- commands ---
-
-_SERVE = ServeOptions()
-_NAMESRV = NamesrvOptions()
-_CONTROLLER = ControllerOptions()
-_BROKER = BrokerOptions()
-_UMASK = 0o027
-
-
-def serve(options: ServeOptions = _SERVE) -> int:
-    """Run a name server and a broker in one process, or several brokers in separate processes."""
-    if options.ephemeral and options.store:
-        raise WrongCommandLine("argument --store: not allowed with argument --ephemeral")
-    with _ephemeral_store(options) as settled:
-        return _run(settled, until_stdin_closes=options.until_stdin_closes)
-
-
-def namesrv(options: NamesrvOptions = _NAMESRV) -> int:
-    """Run a name server."""
-    return _run(options)
-
-
-def controller(options: ControllerOptions = _CONTROLLER) -> int:
-    """Run a controller, which elects a new master when one fails."""
-    return _run(options)
-
-
-def broker(options: BrokerOptions = _BROKER) -> int:
-    """Run a broker."""
-    return _run(options)
-
-
-def _run(options: ServerOptions, *, until_stdin_closes: bool = False) -> int:
-    from firearrow.cli.serving.settings import ServerPlan
-
-    plan = ServerPlan.from_options(options)
-    if options.print_only:
-        sys.stdout.write(plan.describe())
-        sys.stderr.writelines(f"firearrow: {note}\n" for note in plan.notes)
-        return 0
-    from firearrow.cli.serving.serve import run
-    from firearrow.logs import configure
-
-    configure(options.log_level, options.log_format)
-    os.umask(os.umask(0o777) | _UMASK)  # other users must not read messages and users
-    as_log = options.log_format == "json"
-    return run(plan, options, banner_as_log=as_log, until_stdin_closes=until_stdin_closes)
-
-
-@contextmanager
-def _ephemeral_store(options: ServeOptions) -> Iterator[ServeOptions]:
-    """Give ephemeral servers a store in a temporary directory while they run."""
-    if not options.ephemeral:
-        yield options
-        return
-    import tempfile  # the import takes some ms
-
-    from firearrow.files import thrown_away
-
-    with tempfile.TemporaryDirectory(prefix="firearrow-") as directory, thrown_away(Path(directory)):
-        yield replace(options, store=str(Path(directory) / "store"))
