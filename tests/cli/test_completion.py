@@ -22,6 +22,16 @@ def test_every_shell_gets_its_script(shell_name: str, capsys: pytest.CaptureFixt
     assert "firearrow" in script
 
 
+def test_bash_completes_by_its_script(tmp_path: Path) -> None:
+    script = f"""
+        PATH={Path(sys.executable).parent}:$PATH; source <(firearrow completion bash)
+        COMP_LINE="firearrow offset se" COMP_POINT=19 COMP_TYPE=9 COMP_KEY=9
+        _python_argcomplete firearrow; echo "${{COMPREPLY[@]}}"
+    """
+    ended = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    assert ended.stdout.split() == ["seek"]
+
+
 def completed(line: str, directory: Path, **environment: str) -> list[str]:
     """The answer to a shell that asks how a line may go on, and no word on any error."""
     answer = directory / "answer"
