@@ -1,9 +1,9 @@
 """Right bytes for damaged parts of the log, from a replica of the log.
 
 Logs of a master and its slaves are the same byte by byte. So a replica is asked for the damaged bytes, with some bytes
-around them. If these differ, its log is another one and nothing of it is taken. The answer must be whole records, side
-by side, at their own physical offsets, with right checksums, and their places in queues must not belong to other sound
-records. Otherwise the log stays as it is: the replica may be damaged there, too.
+around them. If these differ, its log is another one and none of its bytes are taken. The answer must be whole records,
+side by side, at their own physical offsets, with right checksums, and their places in queues must not belong to other
+sound records. Otherwise the log stays as it is: the replica may be damaged there, too.
 
 Nothing is written here. As with the proofs of ``restoring``, a ``Layout`` reads the right bytes in place of the stored
 ones.

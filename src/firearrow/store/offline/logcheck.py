@@ -1,7 +1,7 @@
 """Verify a stretch of a CommitLog file, and with its records their queue entries and index keys.
 
 Stretches are checked one by one, perhaps in several processes, and their reports are joined to one report for each
-file. ``firearrow.store.offline.verdict`` judges from the reports what goes beyond one file: queue offsets and the end
+file. ``firearrow.store.offline.verdict`` judges from the reports the rules beyond one file: queue offsets and the end
 of the log.
 """
 
@@ -68,7 +68,7 @@ class FileReport:
     """Content of a log file, or of a stretch of one.
 
     ``bad_records`` are (physical offset, size) of records that nobody can consume. ``altered`` are the same of records
-    that can be consumed, but differ from what was stored.
+    that can be consumed, but differ from the stored ones.
 
     ``end``, ``begin``, ``reached`` and ``over`` are as in ``pieces.StretchResult``.
     """

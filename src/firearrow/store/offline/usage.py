@@ -317,7 +317,7 @@ def why_not_deleted(config: StoreConfig, clock: Clock, fs: FileSystem | None = N
 
 
 def _consumed(root: Path) -> Iterator[Consumed]:
-    """The committed offsets of groups, as far as the files can be read; without the file of groups all groups count."""
+    """The committed offsets of groups that can be read; without the file of groups all groups count."""
     committed: dict[str, dict[int, int]] = {}
     directory = root / "config"
     offsets = _known(consumer_offsets, directory)
