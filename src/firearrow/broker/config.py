@@ -72,7 +72,7 @@ class BrokerConfig(MetricsKeys, frozen=True):
     # --- controllers ---
     enable_controller_mode: Annotated[bool, "whether controllers elect the master of the broker name; then they set brokerId and brokerRole"] = False
     controller_addr: Annotated[ServerList, "controllers, `host:port` separated by `;`"] = ""
-    fetch_controller_addr_by_dns_lookup: Annotated[bool, "whether controllerAddr is one DNS name and port, of which each address is a controller"] = False
+    fetch_controller_addr_by_dns_lookup: Annotated[bool, "whether controllerAddr is one DNS name and port, and each address of the name is a controller"] = False
     controller_heart_beat_timeout_mills: Annotated[PositiveLong, "ms without a heartbeat after which controllers take the broker for lost"] = 10_000
     sync_broker_metadata_period: Annotated[PositiveLong, "ms between requests for the present master, beside the notices of controllers"] = 5000
     sync_controller_metadata_period: Annotated[PositiveLong, "ms between requests for the leader of the controllers"] = 10_000
@@ -117,8 +117,8 @@ class BrokerConfig(MetricsKeys, frozen=True):
     transaction_time_out: Annotated[PositiveLong, "ms after which the broker checks an open transaction with its producer", LIVE] = 6000
     transaction_check_interval: Annotated[PositiveLong, "ms between rounds of transaction checks", LIVE] = 30_000
     transaction_check_max: Annotated[PositiveInt, "checks of a transaction before its message goes to TRANS_CHECK_MAX_TIME_TOPIC", LIVE] = 15
-    transaction_op_batch_interval: Annotated[PositiveInt, "ms for which decisions on transactions are gathered before they are written to the op queue", LIVE] = 3000
-    transaction_op_msg_max_size: Annotated[PositiveInt, "bytes of a record in the op queue from which on the next one begins", LIVE] = 4096
+    transaction_op_batch_interval: Annotated[PositiveInt, "ms that decisions on transactions are gathered before they are written to the op queue", LIVE] = 3000
+    transaction_op_msg_max_size: Annotated[PositiveInt, "bytes of a record in the op queue that make the next one begin", LIVE] = 4096
     transaction_metric_flush_interval: Annotated[PositiveLong, "ms between writes of the counts of open transactions"] = 10_000
 
     # --- request modes ---
@@ -154,9 +154,9 @@ class BrokerConfig(MetricsKeys, frozen=True):
     enable_pop_message_threshold: Annotated[bool, "whether a group gets no more messages of a queue while it has too many of them in flight", LIVE] = False
     pop_inflight_message_threshold: Annotated[CountLong, "limit of a group's messages in flight in a queue", LIVE] = 10_000
     use_separate_retry_queue: Annotated[bool, "whether retry topics of pops have as many queues as the topic, and messages keep theirs", LIVE] = False
-    enable_pop_buffer_merge: Annotated[bool, "whether pops are kept in memory for some seconds: messages that are acknowledged in this time need no record", LIVE] = False
-    pop_ck_stay_buffer_time: Annotated[PositiveInt, "ms for which pops are kept in memory only", LIVE] = 10_000
-    pop_ck_stay_buffer_time_out: Annotated[CountInt, "ms before messages become visible again, at which their pops leave the memory", LIVE] = 3000
+    enable_pop_buffer_merge: Annotated[bool, "whether pops are kept in memory for some seconds: messages that are acknowledged in this time are not recorded", LIVE] = False
+    pop_ck_stay_buffer_time: Annotated[PositiveInt, "ms that pops are kept in memory only", LIVE] = 10_000
+    pop_ck_stay_buffer_time_out: Annotated[CountInt, "ms before messages become visible again, when their pops leave the memory", LIVE] = 3000
     pop_ck_max_buffer_size: Annotated[CountInt, "limit of pops in memory", LIVE] = 200_000
     pop_ck_offset_max_queue_size: Annotated[CountInt, "limit of a group's pops in memory for a queue", LIVE] = 20_000
     skip_when_ck_re_put_reach_max_times: Annotated[bool, "whether a popped message that can't be put into its retry topic is dropped after 17 attempts", LIVE] = False
@@ -178,15 +178,15 @@ class BrokerConfig(MetricsKeys, frozen=True):
         CountLong, "each message whose offset this divides wakes a waiting pop even if it does not match; 0: none does", LIVE
     ] = 800
     use_message_filter_for_notification: Annotated[bool, "whether a notification with an expression is only for messages of its tags", LIVE] = True
-    max_message_filter_num_for_notification: Annotated[CountInt, "count of new messages from which on a notification is sent without a look at their tags", LIVE] = 64
+    max_message_filter_num_for_notification: Annotated[CountInt, "count of new messages; at it or above, a notification is sent without a look at their tags", LIVE] = 64
     enable_notify_after_pop_order_lock_release: Annotated[bool, "whether a waiting pop is answered when an ordered queue is free again", LIVE] = True
 
     # --- filters by SQL ---
     enable_property_filter: Annotated[bool, "whether consumers may filter messages by SQL92 expressions", LIVE] = False
     filter_support_retry: Annotated[bool, "whether retried messages are filtered again, for groups that subscribe to retry topics by SQL92", LIVE] = False
-    filter_data_clean_time_span: Annotated[CountLong, "ms for which an unused expression is kept", LIVE] = 86_400_000
-    expect_consumer_num_use_filter: Annotated[PositiveInt, "count of consumer groups for which the Bloom filter in `consumerFilter.json` is sized"] = 32
-    max_error_rate_of_bloom_filter: Annotated[ErrorPercent, "percentage of errors for which this Bloom filter is sized"] = 20
+    filter_data_clean_time_span: Annotated[CountLong, "ms before an unused expression is forgotten", LIVE] = 86_400_000
+    expect_consumer_num_use_filter: Annotated[PositiveInt, "count of consumer groups that determines the size of the Bloom filter in `consumerFilter.json`"] = 32
+    max_error_rate_of_bloom_filter: Annotated[ErrorPercent, "percentage of errors that determines the size of this Bloom filter"] = 20
 
     # --- clients and offsets ---
     channel_expired_timeout: Annotated[PositiveLong, "ms without a heartbeat after which a client is removed", LIVE] = 120_000
@@ -204,17 +204,17 @@ class BrokerConfig(MetricsKeys, frozen=True):
     authentication_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider"], "class that checks signatures; there is one"] = ""
     authentication_metadata_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"], "class that keeps users, in `config/users`, also if it is empty; if it is set, the broker serves users before access control is enabled"] = ""
     authentication_strategy: Annotated[Literal["", "org.apache.rocketmq.auth.authentication.strategy.StatelessAuthenticationStrategy", "org.apache.rocketmq.auth.authentication.strategy.StatefulAuthenticationStrategy"], "whether every signature is checked (stateless, also if it is empty), or one for each user on a connection from time to time"] = ""
-    authentication_whitelist: Annotated[CodeList, "request codes, joined by `,`, that need no signature; with authorizationEnabled they need it nevertheless"] = ""
+    authentication_whitelist: Annotated[CodeList, "request codes, joined by `,`, that are exempt from signatures, unless authorizationEnabled is on"] = ""
     ha_allow_unauthenticated: Annotated[bool, "where access control or `tls.server.mode=enforcing` is on: whether brokers without proof and encryption, as RocketMQ's, may be slave or master of this one (not in RocketMQ)"] = False
     init_authentication_user: Annotated[str, 'the first super user, as `{"username":"...","password":"..."}`; a start creates it if it is missing'] = ""
     inner_client_authentication_credentials: Annotated[str, 'credentials for requests of the broker, as `{"accessKey":"...","secretKey":"..."}`; a start makes their user a super user'] = ""
     authorization_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authorization.provider.DefaultAuthorizationProvider"], "class that decides by permissions; there is one"] = ""
     authorization_metadata_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider"], "class that keeps permissions, in `config/acls`, also if it is empty"] = ""
     authorization_strategy: Annotated[Literal["", "org.apache.rocketmq.auth.authorization.strategy.StatelessAuthorizationStrategy", "org.apache.rocketmq.auth.authorization.strategy.StatefulAuthorizationStrategy"], "strategy of authorization; both remember allowed requests until a user or a permission changes"] = ""
-    authorization_whitelist: Annotated[CodeList, "request codes, joined by `,`, that need no permission"] = ""
+    authorization_whitelist: Annotated[CodeList, "request codes, joined by `,`, that are exempt from permissions"] = ""
     migrate_auth_from_v1_enabled: Annotated[bool, "whether a start imports the users of RocketMQ 4, from `conf/plain_acl.yml` and `conf/acl/` below ROCKETMQ_HOME; needs the package PyYAML (extra yaml)"] = False
     stateful_authentication_cache_max_num: Annotated[PositiveInt, "users on connections that the stateful strategy remembers; one more makes all sign again"] = 10_000
-    stateful_authentication_cache_expired_second: Annotated[PositiveInt, "seconds for which the stateful strategy remembers a user on a connection"] = 60
+    stateful_authentication_cache_expired_second: Annotated[PositiveInt, "seconds that the stateful strategy remembers a user on a connection"] = 60
 
     # --- overload ---
     broker_fast_failure_enable: Annotated[bool, "whether a request that has waited for too long is refused with code 2", LIVE] = True

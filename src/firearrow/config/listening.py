@@ -22,6 +22,6 @@ class ListeningKeys(TlsKeys, frozen=True):
     ] = 120
     request_memory_bytes_max: Annotated[
         CountLong,
-        "bytes that unfinished requests, unread answers and what is kept of heartbeats and "
+        "bytes that unfinished requests, unread answers and the kept parts of heartbeats and "
         "registrations may hold together, at least 64 MiB; 0: a quarter of the memory",
     ] = 0

@@ -32,7 +32,7 @@ class MetricsKeys(ListeningKeys, frozen=True):
     metric_grpc_exporter_interval_in_mills: Annotated[PositiveLong, "OTLP_GRPC: ms from one sending to the next"] = 60_000
     metric_logging_exporter_interval_in_mills: Annotated[PositiveLong, "LOG: ms from one line to the next"] = 10_000
     metrics_label: Annotated[MetricsLabels, "labels that each metric gets, `name:value` separated by `,`"] = ""
-    metrics_in_delta: Annotated[bool, "OTLP_GRPC, LOG: whether counters and histograms are sent as what came since they were sent last; each metric has the label `aggregation=\"delta\"` then, with PROM that alone"] = False
+    metrics_in_delta: Annotated[bool, "OTLP_GRPC, LOG: whether counters and histograms are sent as the growth since the last time; each metric has the label `aggregation=\"delta\"` then, with PROM that alone"] = False
     # fmt: on
 
     def __post_init__(self) -> None:

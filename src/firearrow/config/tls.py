@@ -42,7 +42,7 @@ class TlsKeys(ServerConfig, frozen=True):
     tls_server_trust_cert_path: Annotated[OptionalPath, "file with the authorities that sign clients' certificates"] = field(name="tls.server.trustCertPath", default="")
     tls_enable: Annotated[bool, "whether the server's own calls, to name servers above all, are encrypted; they are if `tls.server.mode` is enforcing"] = field(name="tls.enable", default=False)
     use_tls: Annotated[bool, "the same"] = field(name="useTLS", default=False)
-    tls_client_auth_server: Annotated[bool, "whether those whom it calls must show a certificate for their address; else any will do"] = field(name="tls.client.authServer", default=False)
+    tls_client_auth_server: Annotated[bool, "whether the servers that it calls must show a certificate for their address; false: any certificate will do"] = field(name="tls.client.authServer", default=False)
     tls_client_trust_cert_path: Annotated[OptionalPath, "file with the authorities that sign it; empty: those that the system trusts"] = field(name="tls.client.trustCertPath", default="")
     tls_client_cert_path: Annotated[OptionalPath, "file with the certificate that it shows itself"] = field(name="tls.client.certPath", default="")
     tls_client_key_path: Annotated[OptionalPath, "file with the key of that; empty: it is in the same file"] = field(name="tls.client.keyPath", default="")

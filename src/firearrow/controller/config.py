@@ -49,7 +49,7 @@ class ControllerConfig(MetricsKeys, frozen=True):
     controller_d_leger_group: Annotated[OptionalName, "name of the group of controllers"] = ""
     controller_d_leger_peers: Annotated[PeerList, "all controllers of the group, this one among them: `n0-host:port;n1-host:port`"] = ""
     controller_d_leger_self_id: Annotated[str, "which of them this is, `n0`"] = ""
-    controller_store_path: Annotated[FilePath, "directory of what the controllers have agreed on"] = field(default_factory=lambda: _at_home("DLedgerController"))
+    controller_store_path: Annotated[FilePath, "directory of the state that the controllers have agreed on"] = field(default_factory=lambda: _at_home("DLedgerController"))
 
     # --- another way to agree ---
     controller_type: Annotated[ControllerType, "how they agree: `DLedger` is by Raft among themselves, `etcd` by an etcd that there is"] = "DLedger"
@@ -67,14 +67,14 @@ class ControllerConfig(MetricsKeys, frozen=True):
     config_black_list: Annotated[KeyList, "keys that no client may change, separated by `;`"] = "configBlackList;configStorePath"
 
     # --- access ---
-    inner_client_authentication_credentials: Annotated[str, 'what the controllers of a group sign with, as `{"accessKey":"...","secretKey":"..."}`: the same in all, and as the brokers have; who does not is no controller'] = ""
+    inner_client_authentication_credentials: Annotated[str, 'keys that the controllers of a group sign with, as `{"accessKey":"...","secretKey":"..."}`: the same in all, and as the brokers have; a server that does not sign with them is no controller'] = ""
     authentication_enabled: Annotated[bool, "whether brokers and tools have to sign with them, too"] = False
 
     # --- brokers ---
     scan_not_active_broker_interval: Annotated[PositiveLong, "ms between looks for brokers that no longer report", LIVE] = 5000
     scan_inactive_master_interval: Annotated[PositiveLong, "ms between looks for brokers without a living master", LIVE] = 5000
     elect_master_max_retry_count: Annotated[PositiveInt, "how often an election is tried when a master is lost", LIVE] = 3
-    enable_elect_unclean_master: Annotated[bool, "whether a broker that lacks messages may become master when no other one lives: what it lacks is lost", LIVE] = False
+    enable_elect_unclean_master: Annotated[bool, "whether a broker that lacks messages may become master when no other one lives: the messages that it lacks are lost", LIVE] = False
     process_read_event: Annotated[bool, "whether also what only asks is agreed on before it is answered", LIVE] = False
     notify_broker_role_changed: Annotated[bool, "whether brokers are told of a new master at once, not when they ask", LIVE] = True
     # fmt: on

@@ -38,8 +38,8 @@ class NamesrvConfig(ListeningKeys, frozen=True):
     enable_all_topic_list: Annotated[bool, "whether clients may list all topics", LIVE] = True
     enable_topic_list: Annotated[bool, "whether clients may list topics by cluster and kind", LIVE] = True
     need_wait_for_service: Annotated[bool, "whether routes are withheld for waitSecondsForService after the start", LIVE] = False
-    wait_seconds_for_service: Annotated[CountInt, "seconds after the start in which routes are withheld", LIVE] = 45
+    wait_seconds_for_service: Annotated[CountInt, "seconds after the start that routes are withheld", LIVE] = 45
 
     # --- the controller ---
-    enable_controller_in_namesrv: Annotated[bool, "whether a controller runs in the same process; its keys are those of `firearrow controller`"] = False
+    enable_controller_in_namesrv: Annotated[bool, "whether a controller runs in the same process; its keys are the same as for `firearrow controller`"] = False
     # fmt: on

@@ -22,7 +22,7 @@ class Meaning(NamedTuple):
 MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.SUCCESS: Meaning("The request was done.", "Nothing: this is no error."),
     Code.SYSTEM_ERROR: Meaning(
-        "The server failed at the request: an error of its own, a header or body that it can't "
+        "The server failed at the request: an internal error, a header or body that it can't "
         "read, or a message that is not there any more. The remark says which.",
         "Read the remark, then the log of the server at that time. A request that is sound may be tried again.",
     ),
@@ -35,7 +35,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     ),
     Code.REQUEST_CODE_NOT_SUPPORTED: Meaning(
         "The server does not serve this kind of request: it is older than the client, a name "
-        "server in place of a broker (or the reverse), or has the feature switched off.",
+        "server in place of a broker (or the reverse), or the feature is off.",
         "Check the address that was asked, and the versions of client and server.",
     ),
     Code.TRANSACTION_FAILED: Meaning(
@@ -68,9 +68,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
         "has not been started long enough.",
         "Send elsewhere. Look at `writesRefused` in `firearrow mqadmin brokerStatus` and at the disk.",
     ),
-    Code.VERSION_NOT_SUPPORTED: Meaning(
-        "Client or server is too old for what was asked.", "Update the older of the two."
-    ),
+    Code.VERSION_NOT_SUPPORTED: Meaning("Client or server is too old for the request.", "Update the older of the two."),
     Code.NO_PERMISSION: Meaning(
         "It is not allowed: broker or topic can't be read or written (`perm`, "
         "`brokerPermission`), the group is disabled or forbidden to read the topic, the topic is "
@@ -257,7 +255,7 @@ MEANINGS: Final[Mapping[Code, Meaning]] = {
     Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED: Meaning(
         "There are as many subscriptions to lite topics as there may be "
         "(`maxLiteSubscriptionCount`, or the limit of the client).",
-        "Unsubscribe from what is not needed, or raise the limit.",
+        "Unsubscribe from unused ones, or raise the limit.",
     ),
     Code.USER_NOT_EXIST: Meaning(
         "There is no such user on this broker.", "`firearrow mqadmin createUser`, on each broker."

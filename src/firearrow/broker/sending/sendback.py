@@ -151,7 +151,7 @@ class SendBackProcessor:
         return bare_frame(request.opaque, request.binary)
 
     def _repeat_seconds(self, level: int) -> float:
-        """Return the seconds while a request may be a repetition for a waiting copy."""
+        """Return the seconds that a request may be a repetition for a waiting copy."""
         return min(self._store.delays.delay_ms(level) / 1000, REPEAT_SECONDS)
 
     # --- plain copies ---

@@ -37,7 +37,7 @@ _TURN_MASK: Final = 0x7FFF_FFFF
 
 
 def avoided_ms(latency_ms: int) -> int:
-    """Time while sends avoid a broker with such a latency."""
+    """Time that sends avoid a broker with such a latency."""
     for least, avoided in zip(reversed(LATENCIES_MS), reversed(AVOIDED_MS), strict=True):
         if latency_ms >= least:
             return avoided
