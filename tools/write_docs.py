@@ -113,7 +113,7 @@ def _raised(code: ResponseCode) -> str:
 
 def mqadmin_table() -> str:
     """Return the Markdown tables of `mqadmin`'s supported and unsupported commands."""
-    rows = ["| command | options | what it does |", "|---|---|---|"]
+    rows = ["| command | options | effect |", "|---|---|---|"]
     rows += [
         f"| `{row.name}` | {' '.join(_mqadmin_options(row))} | {row.summary} |" for row in ROWS if row.is_supported
     ]

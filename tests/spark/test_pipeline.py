@@ -56,7 +56,7 @@ def test_a_backlog_needs_files_only(spark: SparkSession, store: str) -> None:
         ("shipping", 0, 0),
         ("shipping", 0, 0),
     ]
-    assert found["What waits, by tag"].values("messages") == [158, 156, 156, 40]
+    assert found["Pending messages, by tag"].values("messages") == [158, 156, 156, 40]
     assert found["Time to drain"].values("drainSeconds")[:2] == [None, None]  # no rate is known
 
 

@@ -302,10 +302,10 @@ class Reading:
     pushdown: str = _option(
         "pushdown",
         _one_of("off", "on"),
-        "of files: whether the filters of a query limit what is read. Spark then applies the "
+        "of files: whether the filters of a query limit the reading. Spark then applies the "
         "filters of one query to all other queries on the same DataFrame: with `on`, use the result of each "
         "`load()` for one query only. The options for topics, offsets, times, tags and "
-        "keys limit what is read as well, and safely. Needs "
+        "keys limit the reading as well, and safely. Needs "
         "spark.sql.python.filterPushdown.enabled",
         "off",
     )

@@ -1,7 +1,7 @@
 """Senders that wait until their messages are safe.
 
 A message is safe once all conditions hold for it: the disk has it, or a number of replicas have it. Each condition
-knows the log offset up to which it holds. Without conditions a message is safe at once.
+knows the end of the log that it holds for. Without conditions a message is safe at once.
 
 The waiters belong to the event loop alone. The first waiter asks the conditions to hold. Once they do, one call answers
 all waiters up to that offset. It then asks again if other waiters have come meanwhile. Asking before the answers are
@@ -51,7 +51,7 @@ class Condition(Protocol):
 
     @property
     def reached(self) -> int:
-        """Physical offset up to which the condition holds."""
+        """End of the log that the condition holds for, a physical offset."""
         ...
 
     @property
@@ -125,7 +125,7 @@ class Acknowledging(Service):
             condition.ask()
 
     def answer(self) -> None:
-        """Answer the waiters for which all conditions hold, and all waiters if a condition never will."""
+        """Answer each waiter whose conditions all hold, and all waiters if a condition never will."""
         waiters = self._waiters
         reached = min(condition.reached for condition, _, _ in self._needed)
         while waiters and waiters[0][0] <= reached:

@@ -52,14 +52,14 @@ class StoreConfig(ServerConfig, frozen=True):
     # --- kinds of queues ---
     store_type: Annotated[
         StoreType,
-        "how queues are kept: `default` in files of their own, `defaultRocksDB` in one database, "
+        "how queues are kept: `default` in separate files, `defaultRocksDB` in one database, "
         "for very many of them (needs the extra `rocksdb`)",
     ] = "default"
     use_separate_store_path_for_rocksdb_cq: Annotated[bool, "whether the database is in `consumequeue_rocksdb` and not in `consumequeue`"] = False
     rocksdb_compression_type: Annotated[RocksCompression, "how files of the database are compressed"] = "lz4"
 
     # --- LMQs ---
-    enable_lmq: Annotated[bool, "whether there are LMQs: `%LMQ%...`, without a topic of their own"] = False
+    enable_lmq: Annotated[bool, "whether there are LMQs: `%LMQ%...`, queues without a separate topic"] = False
     enable_multi_dispatch: Annotated[bool, "whether messages that ask for it are put into LMQs too; implied by `enableLmq` if queues are in RocksDB"] = False
     enable_lmq_quota: Annotated[bool, "whether maxLmqConsumeQueueNum applies"] = False
     max_lmq_consume_queue_num: Annotated[PositiveInt, "largest number of LMQs; a send that needs one more is refused"] = 20_000
@@ -92,8 +92,8 @@ class StoreConfig(ServerConfig, frozen=True):
     os_page_cache_busy_time_out_mills: Annotated[PositiveLong, "ms that a put may take before sends that came meanwhile are refused with code 2", LIVE] = 1000
 
     # --- retention ---
-    file_reserved_time: Annotated[CountInt, "hours since its last message for which a CommitLog file is kept", LIVE] = 72
-    delete_when: Annotated[Hours, "hours of the day (local time) in which older files are deleted", LIVE] = "04"
+    file_reserved_time: Annotated[CountInt, "hours that a CommitLog file is kept after its last message", LIVE] = 72
+    delete_when: Annotated[Hours, "hours of the day (local time) when older files are deleted", LIVE] = "04"
     unconsumed_policy: Annotated[
         UnconsumedPolicy,
         "what happens to an old file with messages that a group has not consumed yet: `delete` "
@@ -122,7 +122,7 @@ class StoreConfig(ServerConfig, frozen=True):
 
     # --- messages with a delivery time ---
     timer_wheel_enable: Annotated[bool, "whether messages can have a delivery time; otherwise such a send is refused"] = True
-    timer_precision_ms: Annotated[PositiveInt, "ms to which delivery times are rounded up; must not change while messages wait"] = 1000
+    timer_precision_ms: Annotated[PositiveInt, "ms that delivery times are rounded up to; must not change while messages wait"] = 1000
     timer_max_delay_sec: Annotated[PositiveInt, "seconds ahead that a delivery time may be; a send with a later one is refused", LIVE] = 259_200
     timer_roll_window_slot: Annotated[CountInt, "slots of timerPrecisionMs after which a message that still waits is stored again; less than 2 means the maximum, 604740"] = 172_800
     timer_congest_num_each_slot: Annotated[PositiveInt, "messages of one slot above which sends for it are refused now and then, and above twice as many always", LIVE] = INT_MAX
@@ -158,21 +158,21 @@ class StoreConfig(ServerConfig, frozen=True):
     # --- other brokers ---
     broker_role: Annotated[BrokerRole, "whether it is a master, whose messages slaves copy, or a `SLAVE`; `SYNC_MASTER` answers a send once inSyncReplicas brokers have the message"] = "ASYNC_MASTER"
     ha_listen_port: Annotated[Port, "port for slaves; 0: listenPort + 1, or a free one if listenPort is 0, too"] = 0
-    heal_from: Annotated[OptionalServer, "another broker with the same log, as `host:haListenPort`, from which the broker gets a sound copy when a read meets a damaged record; empty: a slave's master (not in RocketMQ)"] = ""
+    heal_from: Annotated[OptionalServer, "another broker with the same log, as `host:haListenPort`, which provides a sound copy when a read meets a damaged record; empty: a slave's master (not in RocketMQ)"] = ""
     ha_master_address: Annotated[OptionalServer, "where a slave finds its master's haListenPort, as `host:port`; empty: the name servers tell it"] = ""
     ha_send_heartbeat_interval: Annotated[PositiveInt, "ms of silence after which master and slave send each other a heartbeat"] = 5000
     ha_housekeeping_interval: Annotated[PositiveInt, "ms of silence after which each counts the other as gone"] = 20_000
     ha_transfer_batch_size: Annotated[TransferBytes, "bytes of the CommitLog that are sent to a slave in one frame"] = 32 * 1024
     ha_flow_control_enable: Annotated[bool, "whether maxHaTransferByteInSecond applies"] = False
     max_ha_transfer_byte_in_second: Annotated[PositiveLong, "largest number of bytes that each slave is sent in a second"] = 100 * 1024 * 1024
-    ha_max_gap_not_in_sync: Annotated[PositiveInt, "bytes by which a slave is behind when it no longer counts as in sync"] = 256 * 1024 * 1024
+    ha_max_gap_not_in_sync: Annotated[PositiveInt, "lowest lag in bytes of a slave that no longer counts as in sync"] = 256 * 1024 * 1024
     in_sync_replicas: Annotated[CountInt, "brokers that must have a message before a `SYNC_MASTER` answers its sender, itself among them; up to 1 it waits for none"] = 1
     total_replicas: Annotated[PositiveInt, "brokers that have one name, when slaves act for their master"] = 1
     slave_timeout: Annotated[PositiveInt, "ms that a send waits for slaves before it is answered with code 12"] = 3000
     enable_auto_in_sync_replicas: Annotated[bool, "whether, where slaves act for their master, a send waits for at most the number of brokers in sync, and for at least `minInSyncReplicas`"] = False
     min_in_sync_replicas: Annotated[PositiveInt, "brokers that must be in sync with a master in controller mode, or with `enableAutoInSyncReplicas`, itself among them, or it refuses sends"] = 1
-    all_ack_in_sync_state_set: Annotated[bool, "whether in controller mode all brokers that are in sync must have a message before its sender is answered, whatever inSyncReplicas is"] = False
-    ha_max_time_slave_not_catchup: Annotated[PositiveInt, "ms after which a slave that does not have what the log had then is no longer in sync"] = 15_000
+    all_ack_in_sync_state_set: Annotated[bool, "whether in controller mode all brokers that are in sync must store a message before its sender gets the answer, whatever inSyncReplicas is"] = False
+    ha_max_time_slave_not_catchup: Annotated[PositiveInt, "age in ms of the log end that a slave must have to stay in sync"] = 15_000
     async_learner: Annotated[bool, "whether this broker is never in sync in controller mode, so never master"] = False
     sync_master_flush_offset_when_startup: Annotated[bool, "whether a slave that may act for its master, and does not know its flushed offset, asks for it and notes it in its checkpoint; 907 reports it"] = False
     sync_from_last_file: Annotated[bool, "whether an empty slave in controller mode begins with the last file of the log; otherwise with the first"] = False

@@ -18,9 +18,9 @@ offset size field
 
 A slot of the wheel, 32 bytes: i64 its second (ms / 1000), i64 first and i64 last position in the timer log, i32 number
 of units (minus one for each that deletes), i32 zero. Where a unit does not fit, a file ends with i32 remaining size,
-i64 0, i32 0xCBD43194. ``timercheck`` begins with i64 ms of the second that will be delivered next, i64 position up to
-which the timer log is on the disk, i64 queue offset in ``rmq_sys_wheel_timer`` up to which messages are on the wheel,
-i64 the same for a slave's master, and i64 state version, i64 time in ms and i64 counter of a data version.
+i64 0, i32 0xCBD43194. ``timercheck`` begins with i64 ms of the second that will be delivered next, i64 position of the
+end of the durable timer log, i64 queue offset in ``rmq_sys_wheel_timer`` behind the messages on the wheel, i64 the same
+for a slave's master, and i64 state version, i64 time in ms and i64 counter of a data version.
 
 Source: RocketMQ's ``TimerLog``, ``TimerWheel``, ``TimerCheckpoint``.
 """

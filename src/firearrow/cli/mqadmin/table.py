@@ -97,7 +97,7 @@ ROWS: Final = (
     Row("topicClusterList", "topics:topic_clusters", "t:topic=!", "list the clusters of a topic"),
     Row("addBroker", "", "c:brokerContainerAddr=! b:brokerConfigPath=!", _NO_CONTAINER),
     Row("removeBroker", "", "c:brokerContainerAddr=! b:brokerIdentity=!", _NO_CONTAINER),
-    Row("resetMasterFlushOffset", "servers:reset_flush_offset", "b:brokerAddr= o:offset=", "tell a slave the offset to which its master has flushed"),
+    Row("resetMasterFlushOffset", "servers:reset_flush_offset", "b:brokerAddr= o:offset=", "tell a slave its master's flushed offset"),
     Row("brokerStatus", "servers:broker_status", _PLACES, "show the counters of brokers"),
     Row("queryMsgById", "messages:by_id", "t:topic=! i:msgId=! g:consumerGroup= d:clientId= s:sendMessage= u:unitName= f:bodyFormat= c:cluster=", "show messages by id, push them to a consumer or send them again"),
     Row("queryMsgByKey", "messages:by_key", "t:topic=! k:msgKey=! b:beginTimestamp= e:endTimestamp= m:maxNum= c:cluster= p:keyType= l:lastKey=", "list messages by key or tag"),

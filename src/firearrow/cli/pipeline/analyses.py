@@ -114,7 +114,7 @@ def _parts(run: ReportRun[Backlog], anatomy: DataFrame) -> list[Table]:
     top = run.how.top or ROWS_MAX
     chart = Bars(["consumerGroup", "topic", "value"], "messages")
     return [
-        Table(f"What waits, by {name}", columns, found[:top], "", chart, len(found) > top)
+        Table(f"Pending messages, by {name}", columns, found[:top], "", chart, len(found) > top)
         for name, found in rows.items()
     ]
 
@@ -243,7 +243,7 @@ def _resend(run: ReportRun[Deadletters], chosen: DataFrame) -> list[Table]:
 
 
 def _require_noted(audit: DataFrame, left: DataFrame, number: str) -> None:
-    """Raise ConfigError unless the audit table has all rows that the next run will look for."""
+    """Raise ConfigError if the audit table lacks a row that the next run will look for."""
     noted, expected = audit.where(fn.col("run") == number).count(), left.count()
     if noted != expected:
         raise ConfigError(

@@ -30,7 +30,7 @@ _OF_THE_LOG: Final = ["physical_offset", "size", "tag_code", "store_ms", "queue_
 
 
 class Wrong(NamedTuple):
-    """Expected entries of which at least one is missing or different."""
+    """Expected entries; at least one of them is missing or different."""
 
     first: int
     entries: bytes
@@ -254,8 +254,8 @@ class IndexSink:
         self._compare_sets(have_hash, have_offset, hashes, physical_offsets)
 
     def _between(self, first: int, last: int) -> tuple[Ints, Ints, Ints, Ints]:
-        """Hash, offset and seconds of the entries of records from one offset to another, both included, and the time
-        from which their seconds count: -1 where the format does not say.
+        """Hash, offset and seconds of the entries of records from one offset to another, both included, and the start
+        time of their seconds: -1 where the format does not say.
         """
         parts: list[tuple[Ints, Ints, Ints, Ints]] = []
         for rows in self.files:

@@ -338,7 +338,7 @@ def _configured(directory: Path) -> dict[str, dict[str, Any] | str]:
 
 
 def _values(mine: object, other: object, path: str) -> Iterator[tuple[str, str]]:
-    """The paths at which two values differ; versions of the data do not count."""
+    """The paths where two values differ; versions of the data do not count."""
     if isinstance(mine, dict) and isinstance(other, dict):
         for key in sorted({*mine, *other}, key=str):
             if key != "dataVersion":

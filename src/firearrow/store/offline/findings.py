@@ -66,7 +66,7 @@ _ROWS: Final = [
     Invariant(
         "log-file-size", "all CommitLog files have one size",
         "a CommitLog file has a different size from the others", _DAMAGE,
-        "a broker does not start; what a shorter file has lost is lost", Repair.EXTEND,
+        "a broker does not start; the missing part of a shorter file is lost", Repair.EXTEND,
     ),
     Invariant(
         "log-file-missing", "each CommitLog file starts where the one before ends",
@@ -81,7 +81,7 @@ _ROWS: Final = [
     Invariant(
         "log-file-end", "a CommitLog file with a successor ends with a blank",
         "a CommitLog file with a successor does not end with a blank", _DAMAGE,
-        "a start stops reading there and cuts off what follows", Repair.TILE,
+        "a start stops reading there and cuts off the rest", Repair.TILE,
     ),
     Invariant(
         "record-frame", "a record has a magic, and its parts add up to its size",
@@ -121,7 +121,7 @@ _ROWS: Final = [
         "clients skip the pair or show another text", Repair.NONE,
     ),
     Invariant(
-        "record-flags", "the system flag has known bits; inner batches say what they hold",
+        "record-flags", "the system flag has known bits; inner batches state their content",
         "a system flag is unknown, or an inner batch does not say what it holds",
         _WARNING, "clients may not understand the message", Repair.NONE,
     ),
@@ -178,7 +178,7 @@ _ROWS: Final = [
     Invariant(
         "queue-behind-log", "queues reach the end of the log",
         "a queue does not reach the end of the log", _NOTE,
-        "none: what is missing is written at the next start", Repair.START,
+        "none: missing entries are written at the next start", Repair.START,
     ),
     Invariant(
         "queue-entry-position", "an entry points to the record with its queue offset",
@@ -214,7 +214,7 @@ _ROWS: Final = [
         "consumers of the queue come to a message that does not exist", Repair.QUEUE,
     ),
     Invariant(
-        "queue-stand-in", "each entry has a message of its own",
+        "queue-stand-in", "each entry has its own message",
         "an entry has the next message instead of its own", _WARNING,
         "a message was lost: its consumers get the next one instead", Repair.NONE,
     ),

@@ -51,14 +51,14 @@ class Stretch(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A stretch for which a replica does not help."""
+    """A stretch that a replica can't heal."""
 
     stretch: Stretch
     why: str
 
 
 class Healed(NamedTuple):
-    """The replica's bytes for damaged stretches, and the stretches for which it does not help."""
+    """The replica's bytes for damaged stretches, and the stretches that it can't heal."""
 
     corrections: tuple[Correction, ...] = ()
     refused: tuple[Refused, ...] = ()

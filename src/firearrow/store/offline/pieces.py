@@ -171,10 +171,10 @@ def workers_for(view: StoreView, jobs: int | None) -> Workers:
 
 
 class SharedView(NamedTuple):
-    """Everything by which another process gets the same view.
+    """Everything that gives another process the same view.
 
     ``holder`` has the store open according to the first process. ``look`` is a name of this view, as files change
-    between two views. ``head`` is the begin of a log file, by which another host recognizes the store.
+    between two views. ``head`` is the begin of a log file, which identifies the store to another host.
     """
 
     layout: Layout

@@ -81,7 +81,7 @@ class QueueCheck(QueueLook):
         self._extra_entries()
 
     def _wrong_entries(self) -> None:
-        """Report for each wrong entry in which field it differs from the log."""
+        """Report for each wrong entry the field that differs from the log."""
         covered = _as_set(self._report.covered)
         expected: dict[int, bytes] = {}
         for wrong in self._report.wrong:  # of two records with one queue offset the later one counts
@@ -225,7 +225,7 @@ class BatchQueueCheck(QueueCheck):
     """Verification of one queue of batches against the reports on the log."""
 
     def _wrong_entries(self) -> None:
-        """Report for each wrong unit in which field it differs from the log."""
+        """Report for each wrong unit the field that differs from the log."""
         queue = self._units
         covered = [(queue.unit(first).queue_offset, queue.unit(end - 1).end) for first, end in self._report.covered]
         expected = {  # of two records with one queue offset the later one counts

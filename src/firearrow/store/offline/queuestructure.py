@@ -95,10 +95,10 @@ class _DirectoryLook(QueueLook, ABC):
 
     @abstractmethod
     def _first_offset(self, file: StoreFile) -> int | None:
-        """The queue offset at which a file begins, if its name says it."""
+        """The first queue offset of a file, if its name says it."""
 
     def _files_fit(self, files: list[StoreFile]) -> bool:
-        """Tell whether sizes and names are those of one address space."""
+        """Tell whether sizes and names form one address space."""
         usual = self._directory.file_size_bytes
         sound = True
         for before, file in zip([None, *files], files, strict=False):

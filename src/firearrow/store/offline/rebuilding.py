@@ -365,7 +365,7 @@ def planned(layout: Layout, order: Order = ALL, *, to: Path | None = None) -> li
 
 
 def _queue_directories(view: StoreView) -> dict[str, str]:
-    """The directories in which queues of this store are made, see ``_queues_in``, and their content."""
+    """The directories where queues of this store are made, see ``_queues_in``, and their content."""
     if view.database is not None:
         return {view.database.name: "queues in RocksDB"}
     of_batches = {DIRECTORY: "queues of batches"} if view.batch_topics else {}

@@ -230,7 +230,7 @@ def _scanned(view: StoreView, selection: Selection) -> Iterator[MessageView]:
 
 
 def _files(view: StoreView, selection: Selection) -> list[StoreFile]:
-    """The files in which records of the selection may be, by offsets and first store times."""
+    """The files that may have records of the selection, by offsets and first store times."""
     chosen: list[StoreFile] = []
     files = view.log.files
     for file, after in zip_longest(files, files[1:]):
@@ -251,7 +251,7 @@ def _first_ms(view: StoreView, file: StoreFile) -> int:
 
 
 def _start_in(view: StoreView, file: StoreFile, physical_from: int) -> int:
-    """The position in a file from which to read: the given offset if a record begins there, otherwise the file's
+    """The position in a file where reading starts: the given offset if a record begins there, otherwise the file's
     begin.
     """
     at = physical_from - file.base

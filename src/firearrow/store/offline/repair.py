@@ -430,10 +430,10 @@ def _is_where_told(view: StoreView, message: MessageView) -> bool:
 
 
 def _rocketmq_reads_from(view: StoreView, evidence: Evidence, last_ms: int) -> int:
-    """The offset from which RocketMQ reads the log when it starts.
+    """The offset where a start of RocketMQ begins to read the log.
 
-    Java: CommitLog#isMappedFileMatchedRecover. After a clean stop that is the begin of the file in which the queues
-    end, otherwise of the file that the checkpoint, or the database of queues, vouches for. Without an offset in the
+    Java: CommitLog#isMappedFileMatchedRecover. After a clean stop that is the begin of the file where the queues end,
+    otherwise of the file that the checkpoint, or the database of queues, vouches for. Without an offset in the
     checkpoint its time counts, which is not considered here. So a place may count as read that is not.
     """
     known = evidence.log.end - 1

@@ -49,7 +49,7 @@ class Layout(NamedTuple):
 
     ``index_slots`` is the number of hash slots of an IndexFile if it is not the usual one, ``delay_levels`` the
     broker's messageDelayLevel. ``corrections`` are bytes to read in place of the log's, see ``restoring``. ``made_as``
-    is the configuration with which the broker makes files: None where it is not known.
+    is the broker's configuration for the files that it makes: None where it is not known.
     """
 
     root: Path
@@ -74,7 +74,7 @@ class Layout(NamedTuple):
 
 
 class StoreView(StoreFiles[LocalStorage]):
-    """The files of a store. Raises StoreError when the directory holds nothing of a store.
+    """The files of a store. Raises StoreError when the directory holds no part of a store.
 
     ``owned`` says that the caller itself holds the store's lock: then nothing moves.
     """

@@ -28,7 +28,7 @@ DIRECTORY: Final = "consumequeue"
 def queue_directories(
     storage: Storage, home: str, topics: Collection[str] | None = None
 ) -> Iterator[tuple[QueueKey, str]]:
-    """The queues with a directory below ``consumequeue`` or its like, in order, or those of some topics."""
+    """The queues with a directory below ``consumequeue`` or its like, in order, or the queues of some topics."""
     if topics is None:
         topics = {entry.name for entry in storage.entries(home) if not entry.is_file}
     for topic in sorted(topics):
@@ -141,7 +141,7 @@ class FileQueues(Mapping[QueueKey, FileQueue | BatchQueue]):
         return [(before.end, after.first) for before, after in parts]
 
     def begin(self, key: QueueKey) -> int | None:
-        """The queue offset at which the first file of a queue begins; None without a file, and for batches."""
+        """The first queue offset in the first file of a queue; None without a file, and for batches."""
         queue = self.open(key)
         files = queue.directory.files
         return files[0].base // ENTRY_BYTES if files and isinstance(queue, FileQueue) else None

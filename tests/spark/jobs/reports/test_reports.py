@@ -88,7 +88,7 @@ def test_backlog(run: Callable[..., ReportRun[Any]]) -> None:
         ("shipping", 0, 0),
         ("shipping", 0, 0),
     ]
-    assert cells(found["What waits, by tag"], "value", "messages") == [
+    assert cells(found["Pending messages, by tag"], "value", "messages") == [
         ("sent", 158), ("new", 156), ("paid", 156), ("(none)", 40)
     ]  # fmt: skip
     assert found["Time to drain"].values("consuming") == [0.5] * 4
