@@ -8,7 +8,7 @@ it appears on the command line: ``Annotated[int, valued("N", "queues on each bro
 from __future__ import annotations
 
 from argparse import ArgumentTypeError
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
 
@@ -181,11 +181,3 @@ def require_order(since: int | None, until: int | None, *, included: bool = True
 
 def _flag(name: str) -> str:
     return f"--{name.replace('_', '-')}"
-
-
-def proposal(word: str, candidates: Iterable[str]) -> str:
-    """Give the end of a sentence that proposes the nearest candidate; nothing if none is near."""
-    import difflib  # imported only after a slip
-
-    found = difflib.get_close_matches(word, list(candidates), n=1)
-    return f"; did you mean {found[0]}?" if found else ""

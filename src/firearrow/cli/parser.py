@@ -14,8 +14,9 @@ from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type
 
 from firearrow.cli.commands import PROGRAM, TOP, CommandGroup, Function
 from firearrow.cli.examples import EXAMPLES
-from firearrow.cli.parameters import NOT_ASKED, NamesOf, proposal
+from firearrow.cli.parameters import NOT_ASKED, NamesOf
 from firearrow.cli.parameters import Parameter as Declared
+from firearrow.config.kinds import proposal
 
 USAGE_OF: Final = {"firearrow check": 3}
 """The exit code for a wrong command line, where it is not 2: to monitoring, 2 means that the cluster is ill."""

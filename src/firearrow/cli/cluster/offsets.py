@@ -19,9 +19,10 @@ from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment
-from firearrow.cli.parameters import Parameter, count, moment, proposal, valued
+from firearrow.cli.parameters import Parameter, count, moment, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
+from firearrow.config.kinds import proposal
 from firearrow.errors import BrokerError, NotFound
 from firearrow.wire.client_bodies import MessageQueue, TopicOffset
 from firearrow.wire.codes import ResponseCode

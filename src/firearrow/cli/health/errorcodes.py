@@ -9,7 +9,8 @@ from typing import Annotated, Final
 from firearrow.cli.failures import NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
-from firearrow.cli.parameters import proposal, valued
+from firearrow.cli.parameters import valued
+from firearrow.config.kinds import proposal
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.meanings import MEANINGS, raised_as
 
