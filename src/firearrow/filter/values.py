@@ -1,8 +1,8 @@
 """The values of SQL92 expressions, read and compared as Java does.
 
 A property and a text are ``bytes`` (UTF-8), as they are stored: comparisons decode nothing. A whole number is an
-``int`` if Java keeps it in 32 bits, otherwise a `Long`: that decides which texts compare with it. A number with a
-fraction is a ``float``.
+``int`` if Java keeps it in 32 bits, otherwise a `Long`: that decides which texts it can be compared with. A number with
+a fraction is a ``float``.
 
 Source: RocketMQ's ``ComparisonExpression#__compare``, and Java's ``Integer``, ``Long``, ``Double``.
 """

@@ -423,7 +423,7 @@ def _booleans(column: pa.Array) -> npt.NDArray[np.bool_]:
 
 
 def _place(where: pa.Array, column: str = "body") -> str:
-    """Return an error's words for the first row of a mask."""
+    """Return the place that an error names: the first row of a mask."""
     return f"column {column}, row {int(_booleans(where).argmax())}"
 
 

@@ -1,10 +1,10 @@
-"""Gives up the end of a log: records of a slave that its master never had.
+"""Give up the end of a log: records of a slave that its master never had.
 
 This happens while the store is being opened, before recovery. Recovery then finds that the log ends sooner, and cuts
 queues and index as after any unclean end. So a log gets shorter in one way only. Everything that refers to the log
 (queues, index, timer, offsets) is made consistent with it by the usual steps of a start.
 
-Nothing of the end comes back, whenever the machine fails. First the note of the last stop is removed: because of it the
+No part of the end comes back, whenever the machine fails. First the note of the last stop is removed: because of it the
 next start would miss the end of the log. Then the checkpoint forgets the places that it vouches for, or later records
 in the same place would count as flushed. Then the log is cut, its files from the last one on, and the rest of the last
 file is zeroed durably. A failure in between leaves a log that is whole up to some place not before the cut: the caller

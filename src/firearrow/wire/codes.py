@@ -46,7 +46,7 @@ class LanguageCode(IntEnum):
 class ResponseCode(IntEnum):
     """Code of a response. Codes from 2000 on belong to the controller and to lite topics.
 
-    Those of the controller's variant on JRaft, 2015 and 2016, are missing.
+    The codes of the controller's variant on JRaft, 2015 and 2016, are missing.
     """
 
     SUCCESS = 0

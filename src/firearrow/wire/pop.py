@@ -11,7 +11,7 @@ to acknowledge the message or to change its invisible time:
 broker keeps its books of the batch (`ORDER_REVIVE_QUEUE`: in the state of the order). *Origin* names the topic of the
 message: 0 the topic that was popped, 1 the group's retry topic of it, 2 the retry topic of the second form.
 
-An answer to a pop has for each queue the parts of handles, which clients build; ``;`` joins them:
+An answer to a pop has for each queue the parts that clients build handles from, joined by ``;``:
 
     startOffsetInfo   <origin> <queue> <start offset>
     msgOffsetInfo     <origin> <queue> <offset>,<offset>…

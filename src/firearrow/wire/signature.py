@@ -44,7 +44,7 @@ _orders: Final[dict[tuple[str, ...], Callable[[Mapping[str, str]], Any]]] = {}
 
 
 def _values_in_order(names: tuple[str, ...]) -> Callable[[Mapping[str, str]], Any]:
-    """Return a function that gives the values of such ext fields in the order of their signature.
+    """Return a function that gives the values of such ext fields in the order that they are signed in.
 
     Requests of one kind have the same names in the same order, so these are sorted once.
     """

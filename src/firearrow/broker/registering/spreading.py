@@ -1,9 +1,9 @@
 """Creation of a topic on all masters of the cluster, after a send has created it on one (`autoCreateTopicOnAll`).
 
-RocketMQ creates it on the broker that received the send. Its clients then learn that the topic is there, and nowhere
-else: all its messages stay with one broker. Here that broker asks the name servers for the other masters, and creates
-it on those that lack it. That happens after the answer to the send. A master that can't be reached creates the topic
-when it receives a send.
+RocketMQ creates it on the broker that received the send. Its clients then learn that the topic exists only there: all
+its messages stay with one broker. Here that broker asks the name servers for the other masters, and creates it on those
+that lack it. That happens after the answer to the send. A master that can't be reached creates the topic when it
+receives a send.
 """
 
 from __future__ import annotations

@@ -141,7 +141,7 @@ def _asks_nothing(stored: bytes) -> bool:
 
 
 def _closed(stored: bytes) -> bytes:
-    """Return properties in a form that others can be appended to. Those of a batch's member end without a separator."""
+    """Return properties in a form that others can be appended to. A batch's member has no separator at their end."""
     return stored if stored.endswith(_PAIR_END) or not stored else stored + _PAIR_END
 
 

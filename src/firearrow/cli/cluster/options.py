@@ -47,7 +47,7 @@ class ClusterOptions:
         str | None,
         valued(
             "HOST:PORT;...",
-            f"name servers of the cluster (default: {ENVIRONMENT}, else the context in use, else {HERE})",
+            f"name servers of the cluster (default: {ENVIRONMENT}, then the context in use, then {HERE})",
             name=("-n", "--name-server"),
         ),
     ] = None

@@ -61,7 +61,7 @@ async def list_topics(
     /,
     *,
     all_topics: Annotated[
-        bool, switch("also the brokers' own topics, and those of retries and dead letters", name="--all")
+        bool, switch("also the brokers' own topics, and topics of retries and dead letters", name="--all")
     ] = False,
     of_cluster: OfCluster = None,
     cluster: ClusterOptions = ANY,

@@ -72,7 +72,7 @@ class LimitOptions:
         Threshold, _limit("--send-wait-ms", "ms that a send waits in its queue", _USUAL.send_wait_ms)
     ] = _USUAL.send_wait_ms
     timer_seconds: Annotated[
-        Threshold, _limit("--timer-seconds", "seconds by which timed messages are late", _USUAL.timer_seconds)
+        Threshold, _limit("--timer-seconds", "lateness of timed messages, in seconds", _USUAL.timer_seconds)
     ] = _USUAL.timer_seconds
     halves: Annotated[Threshold, _limit("--halves", "undecided transactions", _USUAL.halves)] = _USUAL.halves
     brokers: Annotated[

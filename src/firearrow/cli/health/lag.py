@@ -30,7 +30,7 @@ async def lag(
     topic: Annotated[str | None, valued("NAME", "in this topic", names_of="topics")] = None,
     by: Annotated[
         Literal["group", "topic", "queue"] | None,
-        Parameter("what a row stands for (default: group; topic for a single group)"),
+        Parameter("content of a row (default: group; topic for a single group)"),
     ] = None,
     filtered: Annotated[
         bool, switch("also count the messages that the filter of a group selects, exactly: looks at each message")

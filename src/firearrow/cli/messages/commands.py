@@ -86,7 +86,7 @@ NO_OPTIONS: Final = SendOptions()
 @app.command("send")
 async def send(
     topic: Topic,
-    body: Annotated[str | None, Parameter("the body (default: that of --file, else standard input)")] = None,
+    body: Annotated[str | None, Parameter("the body (default: from --file, or from standard input)")] = None,
     /,
     *,
     options: SendOptions = NO_OPTIONS,

@@ -12,9 +12,7 @@ from firearrow.cli.parameters import valued
 
 
 def mqadmin(
-    *words: Annotated[
-        str, valued("COMMAND", "the command and its options; all are on a page of their own, mqadmin.md")
-    ],
+    *words: Annotated[str, valued("COMMAND", "the command and its options; all are on a separate page, mqadmin.md")],
 ) -> int:
     """Run a command of RocketMQ's own mqadmin."""
     return run(words)

@@ -161,7 +161,7 @@ class Transactions(OfFiles):
 class Duplicates(OfMessages):
     """Options of `duplicates`."""
 
-    window: Annotated[int, _window("how long a consumer remembers what it has received (default: 600)")] = 600
+    window: Annotated[int, _window("seconds that a consumer remembers a received message (default: 600)")] = 600
 
 
 @options
@@ -295,7 +295,7 @@ class WatchJob(Sink, OfMessages):
     ] = ()
     webhook: Annotated[str | None, valued("URL", "post alerts as JSON to this URL")] = None
     checkpoint: Annotated[
-        str | None, valued("DIR", "directory from which the query continues after a restart (default: none)")
+        str | None, valued("DIR", "directory that the query continues from after a restart (default: none)")
     ] = None
     interval: Annotated[float, valued("SECONDS", "how often to check lag and lost (default: 10)", seconds)] = 10.0
     once: Annotated[bool, switch("read all present messages from the beginning, and end")] = False

@@ -105,9 +105,9 @@ class ServeOptions(BrokerOptions):
     """Options of `serve`."""
 
     store: Annotated[
-        str | None, valued("DIR", f"store directory (default: storePathRootDir, else ./{EMBEDDED_STORE})")
+        str | None, valued("DIR", f"store directory (default: storePathRootDir, or ./{EMBEDDED_STORE})")
     ] = None
-    host: Annotated[str | None, Parameter("address to listen on (default: bindAddress if set, else 127.0.0.1)")] = None
+    host: Annotated[str | None, Parameter("address to listen on (default: bindAddress, or 127.0.0.1)")] = None
     ephemeral: Annotated[
         bool, switch("for tests: free ports, and a small store in a temporary directory that is removed at the end")
     ] = False

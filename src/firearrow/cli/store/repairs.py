@@ -259,7 +259,7 @@ def rebuild(
     only: Annotated[Literal["queues", "index"] | None, valued(None, "rebuild only these (default: both)")] = None,
     to: Annotated[Path | None, valued("DIR", "write to this directory and leave the store unchanged")] = None,
     queue_file_bytes: Annotated[
-        int | None, valued("N", "size of a queue's files (default: by the broker's file, else as they are)")
+        int | None, valued("N", "size of a queue's files (default: from the broker's file, or their present size)")
     ] = None,
     dry_run: Annotated[bool, switch("only show what would be rebuilt")] = False,
     jobs: Jobs = None,

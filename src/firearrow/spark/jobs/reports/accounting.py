@@ -1,6 +1,6 @@
 """Accounting: the messages that fill the log, their rate, and the time when the disk is full.
 
-All of it derives from one small table, `hourly`, so the log is read once.
+Every figure derives from one small table, `hourly`, so the log is read once.
 """
 
 from __future__ import annotations
