@@ -394,7 +394,7 @@ def test_who_speaks_no_version_of_these_is_closed(
         ({"tls_ciphers": "TLS_RSA_WITH_NULL_SHA"}, "there is no cipher 'TLS_RSA_WITH_NULL_SHA'"),
         ({"tls_ciphers": "TLS_DH_anon_WITH_AES_128_CBC_SHA"}, "there is no cipher"),
         ({"tls_ciphers": "ALL"}, "there is no cipher 'ALL'"),
-        ({"tls_ciphers": "TLS_AES_128_GCM_SHA256"}, "those of TLSv1.3 are all available or none"),
+        ({"tls_ciphers": "TLS_AES_128_GCM_SHA256"}, "the ciphers of TLSv1.3 are all available or none"),
         ({"tls_ciphers": OLDER, "tls_protocols": "TLSv1.3"}, "there is none for TLSv1.3"),
     ],
 )

@@ -53,7 +53,7 @@ class TlsKeys(ServerConfig, frozen=True):
         """Refuse values that would keep out every client, or leave a check without effect."""
         has_certificate = self.tls_server_cert_path or self.tls_test_mode_enable
         if self.tls_server_mode == "enforcing" and not has_certificate:
-            # Java: TlsHelper makes a certificate of its own unless tls.test.mode.enable is false.
+            # Java: TlsHelper makes a certificate unless tls.test.mode.enable is false.
             raise ConfigError(
                 "tls.server.mode=enforcing needs tls.server.certPath (or, for trials, tls.test.mode.enable=true)"
             )

@@ -107,7 +107,7 @@ class Agreement:
         self._waiters: deque[tuple[int, Waiter]] = deque()
         self._is_busy = False
         self._applied_index = self._applied_term = 0
-        self._led_in = 0  # the term in which it leads and has announced that
+        self._led_in = 0  # the term whose leadership it has announced
         self._trouble: str | None = None
         self._writing: asyncio.Future[None] | None = None
         self._is_over = False

@@ -118,7 +118,7 @@ def _chosen(context: ssl.SSLContext, names: list[str], versions: list[str]) -> l
     of_newer = {name for name, is_newer in known.items() if is_newer}
     if newer and newer != of_newer and "TLSv1.3" in versions:
         raise ConfigError(
-            "tls.ciphers: those of TLSv1.3 are all available or none: name "
+            "tls.ciphers: the ciphers of TLSv1.3 are all available or none: name "
             f"{', '.join(sorted(of_newer - newer))} as well, or tls.protocols=TLSv1.2"
         )
     if older:

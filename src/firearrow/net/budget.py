@@ -102,7 +102,7 @@ class Budget:
         self._now = now
         self._later = later
         self._is_tight = False
-        self._waiting: dict[Holder, None] = {}  # in the order in which they began to wait
+        self._waiting: dict[Holder, None] = {}  # in the order of the begin of their waits
         self._turns: dict[Holder, tuple[int, float]] = {}  # the request of each turn, and the end of the turn
         self._unread: dict[Holder, tuple[int, float]] = {}  # the unread bytes, and since when they have not decreased
 

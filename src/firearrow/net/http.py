@@ -67,7 +67,7 @@ class HttpServer:
     def __init__(self, respond: Responding) -> None:
         self._respond = respond
         self._server: asyncio.Server | None = None
-        self.peers: dict[_Peer, None] = {}  # in the order in which they came
+        self.peers: dict[_Peer, None] = {}  # in the order of arrival
 
     async def bind(self, host: str, port: int) -> int:
         """Listen on ``host:port`` (0: a free port) and return the port; CannotListen if that fails.

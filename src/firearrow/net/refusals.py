@@ -18,7 +18,7 @@ from firearrow.wire.frame import AnyCommand
 
 log = logging.getLogger(__name__)
 
-QUIET_SECONDS: Final = 60.0  # in which the same failure of the store is logged once
+QUIET_SECONDS: Final = 60.0  # between log lines on the same failure of the store
 _KNOWN_MAX: Final = 256
 
 

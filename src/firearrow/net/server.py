@@ -102,7 +102,7 @@ class Peer(asyncio.Protocol):
         self._steps: Steps | None = None  # of the first request of the backlog
         self.is_planned = False  # True if the server has planned to let it go on in a later turn
         self._has_ended = False  # True if the peer sends nothing any more
-        self.owed = 0  # pending answers, for which the connection stays open then
+        self.owed = 0  # pending answers, which keep the connection open then
         self._paused = False
         self._waits = False
         self._is_dropped = False
@@ -628,7 +628,7 @@ class Server:
         self.departures = Departures(lambda: self.loop, self.gathering.answer)
         self.meter = RpcMeter(clock, self.departures) if measures else None
         self._planned: deque[Peer] = deque()
-        self._begun_ms = 0  # time at which a request in steps last began in its read
+        self._begun_ms = 0  # time when a request in steps last began in its read
         self._next_turn: asyncio.Handle | None = None
         self._takes_turn = False
         events = events or Events()

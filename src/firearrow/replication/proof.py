@@ -227,7 +227,7 @@ class HaAccess:
 
 OPEN: Final = HaAccess()
 _REFUSED: Final = (
-    "the master does not take the proof: innerClientAuthenticationCredentials must be those of a super user there"
+    "the master does not take the proof: innerClientAuthenticationCredentials must belong to a super user there"
 )
 
 

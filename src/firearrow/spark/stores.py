@@ -42,7 +42,7 @@ from firearrow.store.scan import RECORDS_MAX, Columns, scan
 
 _MEMBER_TOPIC: Final = "rmq_sys_SYNC_BROKER_MEMBER_"
 _NO_UNITS: Final = np.empty(0, UNIT_DTYPE)
-_LOOK_BEHIND_BYTES: Final = 4 << 20  # of the log after damage, in which records are looked for
+_LOOK_BEHIND_BYTES: Final = 4 << 20  # of the log after damage that are searched for records
 _HEAD_BYTES: Final = 8  # of a record: its size and its magic
 DELAY_LEVELS: Final = StoreConfig().message_delay_level
 _PARTS: Final = {"commitlog", "consumequeue", "consumequeue_rocksdb", "config"}

@@ -323,7 +323,7 @@ class CommitLog:
             # Short pieces, too: after a page fault the system reads megabytes ahead, which takes too long for a slave.
             self._long_writes.write(self.end_offset - self._base, piece)
             self.end_offset += len(piece)
-            self.doubt(self.end_offset)  # this process knows nothing of the content of these bytes
+            self.doubt(self.end_offset)  # this process does not know the content of these bytes
             data = data[len(piece) :]
         assert self.end_offset == end_offset, "all bytes are there, and nothing else"
         self._noted.clear()

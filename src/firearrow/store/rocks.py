@@ -44,7 +44,7 @@ _CACHE_BYTES: Final = 64 * MiB
 _ENTRY_BUFFER_BYTES: Final = 8 * MiB  # more of a small buffer stays in the processor's cache
 _OFFSET_BUFFER_BYTES: Final = 16 * MiB
 _OFFSET_BLOCK_BYTES: Final = 4 * KiB  # a topic's rows are read when it is first used: often few
-_FLUSH_STEP_QUEUES: Final = 1024  # limit of the time for which dispatch waits for a flush
+_FLUSH_STEP_QUEUES: Final = 1024  # limit of the time that dispatch waits for a flush
 _FLUSH_ENTRIES: Final = 262_144  # the cost of a kill for the next start: some two seconds
 _SCAN_STEP_TOPICS: Final = 200  # topics that are passed over in a row; a millisecond
 _END_KEY: Final = b"\xff"
@@ -71,7 +71,7 @@ class RocksConsumeQueues:
         self._left_out: set[tuple[str, int]] = set()
         self.ends: QueueEnds[RocksConsumeQueue] = QueueEnds()
         self._unflushed_entries = 0
-        self._expire_to = self._expired_to = 0  # where the log began, and the begin up to which rows have been removed
+        self._expire_to = self._expired_to = 0  # the log's begin, and the begin below which rows have been removed
         self._writing = RLock()  # guards entries together with the ends of their queues, against flush
         self._flushing = Lock()
 

@@ -426,7 +426,7 @@ def _is_progression(numbers: Ints, step: int) -> bool:
 # of a record's properties then take 0.2 µs where records have the same names at the same places, and 0.6 otherwise;
 # ``java_hash`` takes 3 for one key.
 #
-# Index keys of a record, in the order in which they are put: ``topic#UNIQ_KEY``, ``topic#k`` for each word of KEYS,
+# Index keys of a record, in the order of their puts: ``topic#UNIQ_KEY``, ``topic#k`` for each word of KEYS,
 # ``topic#T#TAGS``; none for a rollback record.
 #
 # Source: RocketMQ's ``IndexService#buildIndex``, ``MessageExtBrokerInner#tagsString2tagsCode``.

@@ -139,7 +139,7 @@ class AuthProcessor:
     def _is_by_super(self, request: AnyCommand) -> bool:
         """Tell whether the sender is a super user, or may do everything because authorization is off."""
         if self._must_sign and admitted_by(request) is None:
-            return False  # its code needs no signature
+            return False  # its code is exempt from signatures
         access_key = request.ext.get(ACCESS_KEY)
         if not access_key:
             return True

@@ -50,7 +50,7 @@ _STEP_BYTES: Final = 1 << 20  # of the log in one read, some 5 ms
 _READ_BYTES: Final = 4096  # the read of a message takes as long as a scan of this size
 _DIGITS_MAX: Final = 9  # of a queue's number
 _unique: Final = properties.finder(properties.UNIQUE_KEY)
-_CHANGED: Final = (  # properties in which a waiting message and its delivery may differ
+_CHANGED: Final = (  # properties that may differ between a waiting message and its delivery
     properties.INNER_MULTI_DISPATCH,
     properties.INNER_MULTI_QUEUE_OFFSET,
     properties.CRC32,

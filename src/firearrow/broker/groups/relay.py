@@ -29,7 +29,7 @@ log = logging.getLogger(__name__)
 
 ANSWER_SECONDS_MAX: Final = 10.0  # Java: Broker2Client#callClient
 STATUS_SECONDS_MAX: Final = 5.0  # Java: Broker2Client#getConsumeStatus
-STATUS_BYTES_MAX: Final = 256 * 1024  # about three thousand queues; one answer holds those of all members
+STATUS_BYTES_MAX: Final = 256 * 1024  # about three thousand queues; one answer holds all members' queues
 
 
 class RelayProcessor:

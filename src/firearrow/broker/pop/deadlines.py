@@ -24,7 +24,7 @@ class Deadlines(Generic[Item]):
         self._scheduler = scheduler
         self._take = take
         self._alarm = Alarm(scheduler, self._ring)
-        # Items by tick, in the order in which they came. A tick without items stays until it is over, so the heap has
+        # Items by tick, in the order of arrival. A tick without items stays until it is over, so the heap has
         # each tick once.
         self._items: dict[int, dict[Item, None]] = {}
         self._ticks: list[int] = []

@@ -224,7 +224,7 @@ class OpenCheckpoints:
 
     def __init__(self, broker_name: str) -> None:
         self._broker_name = broker_name
-        self._open: OrderedDict[Key, OpenCheckpoint] = OrderedDict()  # in the order in which they came
+        self._open: OrderedDict[Key, OpenCheckpoint] = OrderedDict()  # in the order of arrival
         self._early: OrderedDict[Key, _EarlyAcks] = OrderedDict()
         self._alike: dict[Key, int] = {}  # by checkpoint that shares a name, the first offset that a start must read
         self._closed = -1  # revive offset of the last closed checkpoint

@@ -22,7 +22,7 @@ from firearrow.wire.frame import AnyCommand
 HELD_PULLS_MAX: Final = 200_000  # about 100 MB; beyond, a pull is answered at once
 SWEEP_SECONDS: Final = 0.5  # between two sweeps
 OVER_SECONDS: Final = 0.001  # behind a deadline, when every clock has passed it
-EXPIRED_MAX: Final = 128  # waits that are ended in one turn, and at least those of one queue; some ms
+EXPIRED_MAX: Final = 128  # waits that are ended in one turn, and at least one queue's; some ms
 HELD_PULLS_OF_PEER_MAX: Final = 16_384  # a client has one for each of its queues; this leaves room for other clients
 FILTER_CHARS_MAX: Final = 4 << 20
 """Limit of the characters of the expressions of all waiting pulls, without sharing; at most about 200 MB."""

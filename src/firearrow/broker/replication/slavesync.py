@@ -484,7 +484,7 @@ class SlaveSync(TaskService):
             return
         if not all(user.password for user in users):
             raise RemoteProtocolError(
-                "the master tells no passwords: innerClientAuthenticationCredentials must be those of a super user"
+                "the master tells no passwords: innerClientAuthenticationCredentials must belong to a super user"
             )
         self._users.follow(map(User.of, users), _acls_of(acls))
 

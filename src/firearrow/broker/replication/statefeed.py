@@ -53,7 +53,7 @@ from firearrow.wire.headers import FollowState
 log = logging.getLogger(__name__)
 
 HOLD_SECONDS: Final = 15.0  # then a slave gets an answer without changes, and asks again
-ASK_SECONDS_MAX: Final = 60.0  # in which a slave applies its last answer; then it counts no more
+ASK_SECONDS_MAX: Final = 60.0  # limit for a slave to apply its last answer; then it counts no more
 NOTHING_YET: Final = -1  # version of a slave that asks for the first time
 STOP_SECONDS: Final = 1.0
 """Limit of a stop's wait for slaves to have the last changes."""

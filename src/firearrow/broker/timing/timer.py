@@ -76,7 +76,7 @@ STEP_UNITS: Final = 4096  # of a slot that is read
 AT_STOP_MAX: Final = 10_000  # messages that a stop places on the wheel, in some seconds at most
 GATHER_SECONDS: Final = 0.1  # from the arrival of a message until it is placed with those behind it
 RETRY_SECONDS: Final = 0.5  # until a full disk is tried again
-AHEAD_MS: Final = 3_600_000  # in which the next used slot is looked for
+AHEAD_MS: Final = 3_600_000  # limit of the search for the next used slot
 _LONG: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
@@ -108,7 +108,7 @@ class _TimerFacts(msgspec.Struct):
     """Facts that a timer has read from the store since it began to lead or to follow."""
 
     recalled: set[Recall] = msgspec.field(default_factory=set)  # by messages that are not on the wheel yet
-    recalls_end: int = 0  # the queue offset up to which these recalls were read
+    recalls_end: int = 0  # end of the recalls that were read, as a queue offset
     rolled: Counter[tuple[str, str]] | None = None  # messages that have rolled into the queue, None before reading it
     delivered: set[int] | None = None  # physical offsets of messages delivered before, None before reading the log
     placed_ms: int = 0  # messages put before this time are on the wheel

@@ -259,7 +259,7 @@ class Transactions(RoundService):
         for half, _ in halves:
             queue_offset = half.queue_offset
             if queue_offset in self._last_copies:
-                self._ops.note_all(usual)  # in the order in which they are decided
+                self._ops.note_all(usual)  # in the order of the decisions
                 usual.clear()
                 self._decide(half)
             else:

@@ -234,7 +234,7 @@ async def carry_out(admin: Admin, group: str, moves: Sequence[Move], *, apply: b
     Raises NothingFound without a queue, and for a group that brokers do not know: they refuse its offsets.
     """
     if not moves:
-        raise NothingFound(f"there is no queue in which to move group {group!r}")
+        raise NothingFound(f"there is no queue to move group {group!r} in")
     addresses = await addresses_of(admin, {move.broker for move in moves})
     await _require_known(admin, group, addresses)
     if not apply:

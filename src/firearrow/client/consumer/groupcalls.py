@@ -40,7 +40,7 @@ KiB: Final = 1024
 
 PULL_MESSAGES: Final = 32  # the limit of an unchanged broker
 PULL_BYTES: Final = 256 * KiB
-SUSPEND_MS: Final = 15_000  # for which a broker suspends a pull without messages
+SUSPEND_MS: Final = 15_000  # that a broker suspends a pull without messages
 PULL_SECONDS_MAX: Final = 30.0
 SEND_BACK_SECONDS_MAX: Final = 5.0
 NOT_STORED: Final = -1

@@ -23,7 +23,7 @@ from firearrow.wire.client_bodies import SubscriptionData
 RECONSUME_MAX: Final = 16  # Java: maxReconsumeTimes -1 of consumers in any order
 RECONSUME_FOR_EVER: Final = INT_MAX  # the same for consumers in order
 LIMITS: Final = Limits()
-LOCK_SECONDS: Final = 30.0  # for which a lock is assumed to hold
+LOCK_SECONDS: Final = 30.0  # that a lock is assumed to hold
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,13 +18,13 @@ from firearrow.wire.client_bodies import (
 )
 from firearrow.wire.codes import version_name
 
-OFTEN: Final = 3  # failures of one message, from which on it counts as a poison message
+OFTEN: Final = 3  # failures that make a message a poison message
 RECENT_MS: Final = 60 * 60 * 1000  # older failures do not count
 SOON_MS: Final = 10 * 60 * 1000
 MANY: Final = 10  # messages that were redelivered in that time
 POISON_MAX: Final = 5  # poison messages that are named
 SLOW_MS: Final = 200.0  # per message, in the handler
-LEAVES_MIN: Final = 3  # clients that left in that time, from which on there is a finding
+LEAVES_MIN: Final = 3  # clients that must leave in that time for a finding
 STORIES_MAX: Final = 5  # clients that are described
 
 Rule = Callable[[GroupFacts], Iterator[Finding]]

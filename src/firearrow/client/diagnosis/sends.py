@@ -18,11 +18,11 @@ from firearrow.wire.admin_bodies import HaStatus
 from firearrow.wire.bodies import PERM_WRITE, Route
 
 ROUND_TRIPS: Final = 5
-FAR_MS: Final = 20.0  # for an answer that needs no work
+FAR_MS: Final = 20.0  # for an answer without work
 WAIT_MS: Final = 50.0  # in the queue of a thread pool
 HELD_MS: Final = 200.0  # for a put, by the page cache
 LATE_BYTES: Final = 16 * 1024 * 1024  # behind, for a slave or dispatch
-FULL: Final = 0.85  # share of a disk, from which on old files are deleted at once
+FULL: Final = 0.85  # share of a disk that makes brokers delete old files at once
 FEW_BUFFERS: Final = 1
 
 

@@ -15,7 +15,7 @@ import numpy.typing as npt
 import pyarrow as pa
 
 _ROWS: Final = 1 << 15  # a batch has seldom more
-_SHORT: Final = 64  # bytes, up to which numpy copies faster
+_SHORT: Final = 64  # bytes; up to here numpy copies faster
 
 
 def constant(text: str, count: int) -> pa.Array:

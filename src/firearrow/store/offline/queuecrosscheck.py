@@ -101,7 +101,7 @@ class QueueCheck(QueueLook):
 
     def _behind(self, first: int, count: int, entry: bytes) -> None:
         physical = int.from_bytes(entry[:8], "big")
-        text = f"the queue ends before {count} messages, the first of which is at {physical}"
+        text = f"the queue ends before {count} messages, and the first of them is at {physical}"
         kind = self._kind_of_missing(physical)
         self._found(kind, text, first, times=count, physical_offset=physical)
         self._count_behind(kind, count)

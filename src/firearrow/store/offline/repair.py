@@ -565,7 +565,7 @@ def _plan_numbers(view: StoreView, verdict: Verdict, evidence: Evidence, work: _
             held.append(one)
         else:
             work.given_again.append(str(one))
-            text = f"{one}, with which placeholders can't deal"
+            text = f"{one}, and placeholders can't deal with that"
             harm = "groups that are further on never see the messages that get these numbers"
             work.steps.append(Step(Action.LEAVE, text, harm))
     if held:

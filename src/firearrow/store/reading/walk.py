@@ -139,7 +139,7 @@ def _positions(buffer: Buffer, magics: tuple[bytes, ...], start: int, end: int) 
     ends the process if the page does not exist.
     """
     for low in range(start, end, _SEARCH_BYTES):
-        # A magic belongs to the part in which it begins.
+        # A magic belongs to the part where it begins.
         text = bytes(buffer[low : min(low + _SEARCH_BYTES + 3, end)])
         if is_zero(text):
             continue  # ten times as fast as a search

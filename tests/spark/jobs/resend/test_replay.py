@@ -267,7 +267,7 @@ def test_a_job_whose_directory_a_worker_does_not_share_sends_nothing(tmp_path: P
             job = tmp_path / other / "job"
             if other == "another":
                 replay(Inline(), OriginMessages.of(lambda: MemoryOrigin()), Selection(), to(server), job, sleep=float)
-            with pytest.raises(ConfigError, match=rf"job on {gethostname()} is not the directory in which the job"):
+            with pytest.raises(ConfigError, match=rf"job on {gethostname()} is not the directory where the job"):
                 replay(
                     Elsewhere("directory", job),
                     OriginMessages.of(origin),

@@ -267,7 +267,7 @@ class Archive:
 
     def recognition(self, origin: Origin, *, fail_on_data_loss: bool) -> Recognition:
         """Return the check that an origin is the one that this archive holds messages of."""
-        otherwise = "a store needs an archive of its own"
+        otherwise = "a store needs a separate archive"
         return Recognition(origin, f"archive {self.root}", otherwise, fail_on_data_loss)
 
     # --- changing ---

@@ -75,7 +75,7 @@ class QueueTask:
     route: Route
     options: Mapping[str, str]
     directory: Path  # the job's directory
-    plan: str  # the plan's name, by which a worker recognizes the directory
+    plan: str  # the plan's name, which identifies the directory to a worker
     positional: bool
     choose: Choose | None
     per_second: float | None
@@ -198,6 +198,6 @@ def _require_shared(piece: QueueTask) -> None:
         plan = None
     if plan is None or plan.job != piece.plan:
         raise ConfigError(
-            f"{piece.directory} on {gethostname()} is not the directory in which the job was begun:"
+            f"{piece.directory} on {gethostname()} is not the directory where the job was begun:"
             " it must be the same for all workers and for the process that starts the job"
         )
