@@ -92,11 +92,10 @@ class Greeting(NamedTuple):
     is_learner: bool = False
     from_last_file: bool = False
     has_state: bool = False
-    """The slave says how much it has of the state beside the log."""
+    """The slave reports its part of the state beside the log; the greeting of a learner can't say so."""
 
     def encode(self) -> bytes:
         """Return the bytes of the handshake."""
-        assert not (self.is_learner and self.has_state), "one number says one of them"
         kind = LEARNER if self.is_learner else STATEFUL if self.has_state else 0
         return SLAVE_HANDSHAKE.pack(HANDSHAKE, self.from_last_file, kind, self.broker_id)
 
