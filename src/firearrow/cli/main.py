@@ -57,13 +57,15 @@ def _run(words: Sequence[str]) -> int:
         return run(words[1:])
     from firearrow.cli.parser import HELP, asks_for_help, parser_for
 
-    if asks_for_help(words):
-        parser, _ = parser_for([word for word in words if word not in HELP])
+    wants_help = asks_for_help(words)
+    gc.disable()  # imports leave no garbage to look for
+    try:
+        parser, rest = parser_for([word for word in words if word not in HELP] if wants_help else words)
+    finally:
+        gc.enable()
+    if wants_help:
         sys.stdout.write(parser.format_help())
         return 0
-    gc.disable()  # imports leave no garbage to look for
-    parser, rest = parser_for(words)
-    gc.enable()
     return _run_command(parser, rest)
 
 

@@ -74,10 +74,6 @@ def valued(
     return Parameter(text, value, read, _names(name), needed=needed, names_of=names_of)
 
 
-repeated: Final = valued
-"""An option whose type is a tuple."""
-
-
 def _names(name: str | Sequence[str] | None) -> Sequence[str]:
     return (name,) if isinstance(name, str) else name or ()
 
@@ -150,7 +146,7 @@ def moment(text: str) -> int:
         raise WrongValue(str(error)) from None
 
 
-# --- Options that each may be given, but not together; and proposals for a mistyped word ---
+# --- Options that exclude or require each other ---
 
 
 class WrongCommandLine(Exception):

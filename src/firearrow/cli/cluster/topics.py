@@ -35,7 +35,7 @@ from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment
-from firearrow.cli.parameters import Parameter, either, pair, repeated, switch, valued
+from firearrow.cli.parameters import Parameter, either, pair, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import Server
@@ -141,7 +141,7 @@ async def create_topic(
     ] = None,
     ordered: Annotated[bool | None, either("keep the order of queues: senders do not change queues")] = None,
     attribute: Annotated[
-        tuple[tuple[str, str], ...], repeated("KEY=VALUE", "sets an attribute of the topic; may be repeated", pair)
+        tuple[tuple[str, str], ...], valued("KEY=VALUE", "sets an attribute of the topic; may be repeated", pair)
     ] = (),
     undo_file: UndoFile = None,
     of_cluster: OfCluster = None,

@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Table, visible
-from firearrow.cli.parameters import Parameter, WrongValue, count, options, repeated, valued
+from firearrow.cli.parameters import Parameter, WrongValue, count, options, valued
 from firearrow.client.diagnosis import clusterfacts
 from firearrow.client.diagnosis.checks import CHECKS, Thresholds, findings, total, worst_disk, worst_lag
 from firearrow.client.diagnosis.clusterfacts import ClusterFacts
@@ -89,7 +89,7 @@ USUAL_OPTIONS: Final = LimitOptions()
 
 async def check(
     *,
-    only: Annotated[tuple[str, ...], repeated("CHECK", "only this check; may be repeated", check_name)] = (),
+    only: Annotated[tuple[str, ...], valued("CHECK", "only this check; may be repeated", check_name)] = (),
     of_cluster: Annotated[str | None, valued("NAME", "only brokers of the cluster with this name")] = None,
     limits: LimitOptions = USUAL_OPTIONS,
     cluster: ClusterOptions = ANY,

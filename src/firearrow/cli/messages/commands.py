@@ -17,17 +17,7 @@ from firearrow.cli.messages.reading import ALL, follow, places, read, span
 from firearrow.cli.messages.resending import COLUMNS, Resend, fields_of, line_of, resend_all, row_of
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment
-from firearrow.cli.parameters import (
-    Parameter,
-    WrongCommandLine,
-    moment,
-    options,
-    pair,
-    repeated,
-    require_order,
-    seconds,
-    valued,
-)
+from firearrow.cli.parameters import Parameter, WrongCommandLine, moment, options, pair, require_order, seconds, valued
 from firearrow.client.admin import Admin
 from firearrow.client.producer.producer import Producer
 from firearrow.client.queues import Queue
@@ -60,10 +50,10 @@ class SendOptions:
 
     file: Annotated[Path | None, valued("FILE", "file with the body")] = None
     tag: Annotated[str | None, Parameter("tag, for the filters of subscriptions")] = None
-    key: Annotated[tuple[str, ...], repeated("WORD", "word to find the message by; may be repeated")] = ()
+    key: Annotated[tuple[str, ...], valued("WORD", "word to find the message by; may be repeated")] = ()
     properties: Annotated[
         tuple[tuple[str, str], ...],
-        repeated("KEY=VALUE", "property of the message; may be repeated", pair, name="--property"),
+        valued("KEY=VALUE", "property of the message; may be repeated", pair, name="--property"),
     ] = ()
     delay: Annotated[float | None, valued("SECONDS", "deliver it after this delay", seconds)] = None
     deliver_at: Annotated[int | None, valued("TIME", "deliver it at this time", moment)] = None

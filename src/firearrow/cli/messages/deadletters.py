@@ -14,7 +14,7 @@ from firearrow.cli.messages.reading import Found, places, read, span
 from firearrow.cli.messages.resending import Resend, as_text, resend_all
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment, cut
-from firearrow.cli.parameters import WrongCommandLine, moment, repeated, switch, valued
+from firearrow.cli.parameters import WrongCommandLine, moment, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.errors import TopicNotFound
@@ -80,9 +80,9 @@ async def resend(
     group: Group,
     /,
     *,
-    ids: Annotated[tuple[str, ...], repeated("ID", "with this id; may be repeated", name="--id")] = (),
-    key: Annotated[tuple[str, ...], repeated("WORD", "with this key; may be repeated")] = (),
-    tag: Annotated[tuple[str, ...], repeated(None, "with this tag; may be repeated")] = (),
+    ids: Annotated[tuple[str, ...], valued("ID", "with this id; may be repeated", name="--id")] = (),
+    key: Annotated[tuple[str, ...], valued("WORD", "with this key; may be repeated")] = (),
+    tag: Annotated[tuple[str, ...], valued(None, "with this tag; may be repeated")] = (),
     containing: Annotated[str | None, valued("TEXT", "with this text in the body")] = None,
     all_letters: Annotated[bool, switch("all dead letters of the group", name="--all")] = False,
     since: Since = None,

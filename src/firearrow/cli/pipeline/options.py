@@ -17,7 +17,6 @@ from firearrow.cli.parameters import (
     options,
     pair,
     positive,
-    repeated,
     require_one,
     require_order,
     seconds,
@@ -33,8 +32,7 @@ RETENTION_HOURS: Final = 72.0
 Paths = tuple[str, ...]
 _PATH: Final = "a store's directory, or a URI such as s3://bucket/store; several may be given"
 Format = Annotated[
-    Pairs,
-    repeated("KEY=VALUE", "an option of the format rocketmq, for example subscribe=Orders; may be repeated", pair),
+    Pairs, valued("KEY=VALUE", "an option of the format rocketmq, for example subscribe=Orders; may be repeated", pair)
 ]
 _ARCHIVE: Final = "an archive's directory, or a URI such as s3://bucket/archive"
 Now = Annotated[
@@ -78,7 +76,7 @@ class Reading:
 class OfFiles(Reading):
     """Files of stores, for a job that needs more than brokers give."""
 
-    path: Annotated[Paths, repeated("DIR", _PATH, needed=True)] = ()
+    path: Annotated[Paths, valued("DIR", _PATH, needed=True)] = ()
     option: Format = ()
 
 
@@ -87,7 +85,7 @@ class OfMessages(Reading):
     """Files of stores, or brokers."""
 
     places: ClassVar[tuple[str, ...]] = ("path", "name_server")
-    path: Annotated[Paths, repeated("DIR", _PATH)] = ()
+    path: Annotated[Paths, valued("DIR", _PATH)] = ()
     name_server: Annotated[str | None, valued("HOST:PORT;...", "read from the brokers of this cluster")] = None
     option: Format = ()
 
@@ -179,7 +177,7 @@ class Sink:
     to_topic: Annotated[str | None, valued("TOPIC", "the topic to send to")] = None
     to_name_server: Annotated[str | None, valued("HOST:PORT;...", "the cluster to send to")] = None
     sink_option: Annotated[
-        Pairs, repeated("KEY=VALUE", "an option of the sink, for example accessKey=...; may be repeated", pair)
+        Pairs, valued("KEY=VALUE", "an option of the sink, for example accessKey=...; may be repeated", pair)
     ] = ()
 
     def sink(self) -> dict[str, str]:
@@ -254,7 +252,7 @@ class Restore(Sending, OfArchive):
 
     topic: Annotated[
         tuple[str, ...],
-        repeated("TOPIC[=NAME]", "a topic to restore, and its new name (default: all topics); may be repeated"),
+        valued("TOPIC[=NAME]", "a topic to restore, and its new name (default: all topics); may be repeated"),
     ] = ()
 
 
@@ -266,8 +264,8 @@ class Replay(Sending, OfAnything):
     until: Annotated[
         int | None, valued("TIME", "stored before that time; TIME is ISO 8601 (UTC) or ms since 1970", moment)
     ] = None
-    tag: Annotated[tuple[str, ...], repeated("TAG", "with this tag; may be repeated")] = ()
-    key: Annotated[tuple[str, ...], repeated("KEY", "with this key or id; may be repeated")] = ()
+    tag: Annotated[tuple[str, ...], valued("TAG", "with this tag; may be repeated")] = ()
+    key: Annotated[tuple[str, ...], valued("KEY", "with this key or id; may be repeated")] = ()
     where: Annotated[str | None, valued("SQL", "a condition on the columns of messages")] = None
     all_topics: Annotated[
         bool,
@@ -289,9 +287,7 @@ class WatchJob(Sink, OfMessages):
 
     alert: Annotated[
         tuple[str, ...],
-        repeated(
-            "RULE", "METRIC > NUMBER, for example 'deadLetters > 0' or 'lag > 10000'; may be repeated", needed=True
-        ),
+        valued("RULE", "METRIC > NUMBER, for example 'deadLetters > 0' or 'lag > 10000'; may be repeated", needed=True),
     ] = ()
     webhook: Annotated[str | None, valued("URL", "post alerts as JSON to this URL")] = None
     checkpoint: Annotated[
@@ -313,7 +309,7 @@ class SessionOptions:
     """Settings of Spark, for any master."""
 
     master: Annotated[str | None, NOT_ASKED] = None
-    conf: Annotated[Pairs, repeated("KEY=VALUE", "a setting of Spark; may be repeated", pair)] = ()
+    conf: Annotated[Pairs, valued("KEY=VALUE", "a setting of Spark; may be repeated", pair)] = ()
     spark_log: Annotated[
         Path | None, valued("FILE", "file for Spark's own messages (default: only its error, if it does not start)")
     ] = None

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from firearrow.cli import EMBEDDED_STORE
-from firearrow.cli.parameters import Pairs, Parameter, WrongValue, options, pair, repeated, switch, valued
+from firearrow.cli.parameters import Pairs, Parameter, WrongValue, options, pair, switch, valued
 from firearrow.cli.parameters import port as as_port
 
 BROKERS_MAX = 26  # each name ends with a letter
@@ -32,7 +32,7 @@ class ServerOptions:
     file: Annotated[Path | None, valued("FILE", "RocketMQ's properties file", name="-c")] = None
     pairs: Annotated[
         Pairs,
-        repeated("KEY=VALUE", "sets one configuration key; may be repeated; overrides the file", pair, name="--set"),
+        valued("KEY=VALUE", "sets one configuration key; may be repeated; overrides the file", pair, name="--set"),
     ] = ()
     print_only: Annotated[bool, switch("print the configuration and exit", name="-p")] = False
     log_level: Annotated[

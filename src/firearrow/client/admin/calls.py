@@ -126,14 +126,14 @@ class Calls:
     ) -> B:
         """Send a request to a server and read the body of the answer."""
         answer = await self.call(address, code, header, body, about=about, seconds=seconds)
-        return _body(answer, kind, about or subject_of(header), address)
+        return _body(answer, kind, address, header, about)
 
     async def read_or_none(
         self, address: str, code: RequestCode, kind: type[B], header: Header | None = None
     ) -> B | None:
         """Read the body of the answer as ``read`` does; None if it is empty."""
         answer = await self.call(address, code, header)
-        return _body(answer, kind, subject_of(header), address) if answer.body else None
+        return _body(answer, kind, address, header) if answer.body else None
 
     async def number(self, address: str, code: RequestCode, name: str, header: Header | None = None) -> int:
         """Send a request to a server and read a field of the answer that is a number."""
@@ -167,7 +167,7 @@ class Calls:
         version, changes = "", 0
         while changes < CHANGES_MAX:
             answer = await self.call(address, code, header_of(len(names), version))
-            page = _body(answer, kind, "", address)
+            page = _body(answer, kind, address)
             changed = fastjson.dumps(page.data_version).decode()
             if version and changed != version:
                 found.clear()
@@ -194,7 +194,7 @@ class Calls:
 
     async def read_any(self, code: RequestCode, kind: type[B], header: Header | None = None) -> B:
         """Send a request to any name server and read the body of the answer."""
-        return _body(await self.ask(code, header), kind, subject_of(header), "a name server")
+        return _body(await self.ask(code, header), kind, "a name server", header)
 
 
 class Part:
@@ -217,10 +217,14 @@ def subject_of(header: Header | Mapping[str, FieldValue] | None) -> str:
     return ", ".join(f"{word} {value!r}" for word, value in named if value not in ("", ANY_QUEUE))
 
 
-def _body(answer: AnyCommand, kind: type[B], subject: str, server: str) -> B:
+def _body(answer: AnyCommand, kind: type[B], server: str, header: Header | None = None, about: str = "") -> B:
     """Read the body of an answer; RemoteProtocolError if it is not of this kind."""
-    whose = f"{subject}: {server}" if subject else server
-    return body_or_fault(answer, kind, f"{whose}: the answer can't be read")
+
+    def fault() -> str:
+        whose = ": ".join(filter(None, [about or subject_of(header), server]))
+        return f"{whose}: the answer can't be read"
+
+    return body_or_fault(answer, kind, fault)
 
 
 async def concurrently(items: Iterable[T], ask: Callable[[T], Awaitable[R]]) -> list[R]:

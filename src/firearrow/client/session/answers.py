@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from typing import TypeVar
 
 from firearrow.errors import MessageError, RemoteProtocolError
@@ -17,15 +18,15 @@ B = TypeVar("B")
 
 def read_body(answer: AnyCommand, kind: type[B], what: str) -> B:
     """Read the body of an answer. Raises RemoteProtocolError if the body is malformed."""
-    return body_or_fault(answer, kind, f"a server sent no {what}")
+    return body_or_fault(answer, kind, lambda: f"a server sent no {what}")
 
 
-def body_or_fault(answer: AnyCommand, kind: type[B], fault: str) -> B:
-    """Read the body as `read_body` does, with another text for the error."""
+def body_or_fault(answer: AnyCommand, kind: type[B], fault: Callable[[], str]) -> B:
+    """Read the body as `read_body` does; ``fault`` gives the text of the error."""
     try:
         return fastjson.decode(answer.body, kind)
     except MessageError as error:
-        raise RemoteProtocolError(f"{fault}: {error}") from None
+        raise RemoteProtocolError(f"{fault()}: {error}") from None
 
 
 def read_route(answer: AnyCommand, topic: str) -> Route:
