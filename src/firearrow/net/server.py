@@ -36,6 +36,7 @@ from firearrow.net.budget import KEPT_BYTES_MAX, Budget
 from firearrow.net.futures import Answered, FutureCalls
 from firearrow.net.gathering import Answers as BulkAnswers
 from firearrow.net.gathering import Gathering, size_of_waiting
+from firearrow.net.grpc import HELLO, GrpcPeer, Method
 from firearrow.net.lateness import Lateness, Patience
 from firearrow.net.listening import listen, port_of
 from firearrow.net.meter import RpcMeter
@@ -137,7 +138,7 @@ class Peer(asyncio.Protocol):
         self.address, self.host_bytes = remote_of(self._transport.get_extra_info("peername"))
         self.ip = self.address.rpartition(":")[0].strip("[]")
         self.heard_before = self._server.loop.time()
-        self._server.peers.add(self)
+        self._server.enter(self)
         self._server.admit(self)
         if self._server.has_stopped:  # the listener had it in its queue before the stop
             self._transport.abort()
@@ -169,9 +170,25 @@ class Peer(asyncio.Protocol):
                 self._refuse(self._wire.violation)
 
     def _refuse(self, violation: str) -> None:
-        """Close the connection, unless its peer begins TLS."""
-        if not self._server.door.takes(self, self._transport, self._wire.hello):
+        """Close the connection, unless its peer begins TLS or gRPC."""
+        hello = self._wire.hello
+        is_grpc = hello.startswith(HELLO)
+        if self._server.door.takes(self, self._transport, b"" if is_grpc else hello):
+            return
+        if is_grpc and self._server.grpc_methods and self._transport is not None:
+            self._become_grpc(self._transport, hello)
+        else:
             self.close(violation)
+
+    def _become_grpc(self, transport: asyncio.Transport, hello: bytes) -> None:
+        """Leave the connection to a `GrpcPeer`."""
+        grpc = GrpcPeer(self._server, self._server.grpc_methods, transport)
+        grpc.address, grpc.host_bytes, grpc.kept_bytes = self.address, self.host_bytes, self.kept_bytes
+        grpc.heard_before = self.heard_before
+        self._transport = self._outgoing = None
+        self._server.change(self, grpc)
+        transport.set_protocol(grpc)
+        grpc.begin(hello)
 
     def encrypt(self, transport: Pipe) -> None:
         """Switch to a transport that encrypts (called by the server's door)."""
@@ -606,17 +623,21 @@ class Server:
     ) -> None:
         self.door = Door(tls, lambda: self.loop)
         self.handlers = handlers
+        self.grpc_methods: Mapping[bytes, Method] = {}
+        """gRPC methods by path, at any port of the server; connections that speak gRPC are closed if there are none."""
         self.hot_decoders = NO_HOT_DECODERS if plain_ext else hot_decoders()
         self.now_ms = clock.now_ms
         self.lateness = Lateness(patience or Patience(), clock.now_ms, lambda: self.loop)
         self.frame_bytes_max = frame_bytes_max
         self.peers: set[Peer] = set()
+        self.grpc_peers: set[GrpcPeer] = set()
+        self._all: set[Peer | GrpcPeer] = set()
         self.connections_max = descriptors_max() // DESCRIPTOR_PARTS * (DESCRIPTOR_PARTS - 1)
         self._is_full = False
         self.refusals = Refusals(handlers, unserved, lambda: self.loop.time())
         self.budget = Budget(
             memory_bytes_max or memory_bytes() // MEMORY_PARTS,
-            self.peers,
+            self._all,
             lambda: self.loop.time(),
             lambda seconds, call: self.loop.call_later(seconds, call),
             kept_bytes_max,
@@ -627,7 +648,7 @@ class Server:
         )
         self.departures = Departures(lambda: self.loop, self.gathering.answer)
         self.meter = RpcMeter(clock, self.departures) if measures else None
-        self._planned: deque[Peer] = deque()
+        self._planned: deque[Peer | GrpcPeer] = deque()
         self._begun_ms = 0  # time when a request in steps last began in its read
         self._next_turn: asyncio.Handle | None = None
         self._takes_turn = False
@@ -692,14 +713,14 @@ class Server:
             self._second = None
         self.gathering.answer()
         self._all_gone = asyncio.Event()
-        for peer in list(self.peers):
+        for peer in list(self._all):
             peer.leave()
-        if self.peers:
+        if self._all:
             try:
                 async with asyncio.timeout(CLOSE_SECONDS_MAX):
                     await self._all_gone.wait()
             except TimeoutError:
-                for peer in list(self.peers):
+                for peer in list(self._all):
                     peer.abort()
                 await self._all_gone.wait()
         self._server = None
@@ -709,12 +730,12 @@ class Server:
         for server in (self._server, self._second):
             if server is not None:
                 server.close()
-        for peer in list(self.peers):
+        for peer in list(self._all):
             peer.abort()
 
     def admit(self, peer: Peer) -> None:
         """Close a new connection beyond the limit; log that once."""
-        if len(self.peers) <= self.connections_max:
+        if len(self._all) <= self.connections_max:
             self._is_full = False
             return
         if not self._is_full:
@@ -753,7 +774,7 @@ class Server:
         self._begun_ms = now_ms
         return True
 
-    def plan(self, peer: Peer) -> None:
+    def plan(self, peer: Peer | GrpcPeer) -> None:
         """Let a peer go on in a later turn (called by its Peer)."""
         self._planned.append(peer)
         if self._next_turn is None:
@@ -773,16 +794,34 @@ class Server:
         if self._planned and self._next_turn is None:
             self._next_turn = self.loop.call_soon(self._take_turn)
 
-    def forget(self, peer: Peer) -> None:
-        """Remove a connection that has ended (called by its Peer)."""
+    def enter(self, peer: Peer | GrpcPeer) -> None:
+        """Add a connection (called by itself)."""
+        self._all.add(peer)
+        if isinstance(peer, Peer):
+            self.peers.add(peer)
+        else:
+            self.grpc_peers.add(peer)
+
+    def change(self, peer: Peer, grpc: GrpcPeer) -> None:
+        """Replace a connection that turns out to speak gRPC."""
+        self.enter(grpc)
+        self._all.discard(peer)
         self.peers.discard(peer)
-        self._closed(ConnectionClosed(peer))
-        if self._all_gone is not None and not self.peers:
+
+    def forget(self, peer: Peer | GrpcPeer) -> None:
+        """Remove a connection that has ended (called by itself)."""
+        self._all.discard(peer)
+        if isinstance(peer, Peer):
+            self.peers.discard(peer)
+            self._closed(ConnectionClosed(peer))
+        else:
+            self.grpc_peers.discard(peer)
+        if self._all_gone is not None and not self._all:
             self._all_gone.set()
 
     def _close_idle(self) -> None:
         now = self.loop.time()
-        for peer in list(self.peers):
+        for peer in list(self._all):
             if peer.heard:
                 peer.heard = False
                 peer.heard_before = now

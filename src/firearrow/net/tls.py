@@ -21,7 +21,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from itertools import islice
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, cast
 
 from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
@@ -115,6 +115,7 @@ class Contexts:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         choose(context, keys.tls_protocols, keys.tls_ciphers)
         context.options |= ssl.OP_NO_RENEGOTIATION
+        context.set_alpn_protocols(["h2"])  # clients of gRPC insist on it, remoting's name none
         files = keys.tls_server_cert_path
         try:
             if self._own:
@@ -391,6 +392,10 @@ class Pipe(asyncio.Transport, asyncio.Protocol):
         if self._is_open and not self._transport.is_closing():
             self._tls.write(data)
             self._flush()
+
+    def set_protocol(self, protocol: asyncio.BaseProtocol) -> None:
+        """Give the connection to another peer."""
+        self._peer = cast(Encrypted, protocol)
 
     def writelines(self, list_of_data: Any) -> None:
         """Write several pieces."""

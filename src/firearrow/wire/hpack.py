@@ -15,9 +15,9 @@ first byte  field
 A number that fills its x bits with ones goes on in the next bytes, 7 bits each. A literal is its length (7 bits, behind
 the bit that tells of a Huffman code) and its bytes.
 
-Two things make it cheap. Huffman codes are read byte by byte by a table of the states between codes; a row of it is made
-when a text first needs it. That takes 4 µs for a UUID, bit by bit it takes 12. Texts that repeat are remembered, and so
-is a whole block as long as it has changed no table.
+Two things make it cheap. Huffman codes are read byte by byte by a table of the states between codes; a row of it is
+made when a text first needs it. That takes 4 µs for a UUID, bit by bit it takes 12. Texts that repeat are remembered,
+and so is a whole block if it has changed no table.
 
 Worked example, ``:status: 200`` and ``a: b``: ``88 00 01 61 01 62``.
 

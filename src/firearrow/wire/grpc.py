@@ -1,0 +1,161 @@
+"""gRPC over HTTP/2: messages, statuses and deadlines, as bytes.
+
+A request or an answer is a sequence of messages: a byte that is 1 if the message is compressed, its length (u32,
+big-endian) and its bytes. An answer begins with the fields `HEAD` and ends with its status in `trailers`. If it is only
+a status, both are in one block.
+
+Source: gRPC over HTTP/2 (``PROTOCOL-HTTP2.md``).
+"""
+
+from __future__ import annotations
+
+import zlib
+from enum import IntEnum
+from typing import Final
+
+from firearrow.errors import RemoteProtocolError
+from firearrow.wire.hpack import literal
+
+CONTENT_TYPE: Final = b"application/grpc"
+_STATUS_200: Final = b"\x88"  # row 8 of the static table
+_STATUS_415: Final = literal(b":status", b"415")
+HEAD: Final = _STATUS_200 + literal(b"content-type", CONTENT_TYPE)
+TRAILERS_OK: Final = literal(b"grpc-status", b"0")
+NOT_GRPC: Final = _STATUS_415 + literal(b"content-type", b"text/plain")
+PREFIX_BYTES: Final = 5
+_GZIP_BITS: Final = 31  # of zlib's window: its header is gzip's
+
+_TIMEOUT_DIGITS_MAX: Final = 8
+_UNIT_MS: Final = {b"H": 3_600_000.0, b"M": 60_000.0, b"S": 1000.0, b"m": 1.0, b"u": 1e-3, b"n": 1e-6}
+
+
+class Status(IntEnum):
+    """Outcome of a call."""
+
+    OK = 0
+    CANCELLED = 1
+    INVALID_ARGUMENT = 3
+    DEADLINE_EXCEEDED = 4
+    PERMISSION_DENIED = 7
+    RESOURCE_EXHAUSTED = 8
+    UNIMPLEMENTED = 12
+    INTERNAL = 13
+    UNAVAILABLE = 14
+
+
+class CallFailed(Exception):
+    """A call that ends with another status than OK; the message is the client's."""
+
+    def __init__(self, status: Status, message: str) -> None:
+        super().__init__(message)
+        self.status = status
+
+
+def framed(message: bytes) -> bytes:
+    """Return a message with its prefix."""
+    return b"\0" + len(message).to_bytes(4) + message
+
+
+def trailers(status: Status, message: str = "") -> bytes:
+    """Return the block of fields that ends an answer."""
+    block = literal(b"grpc-status", str(int(status)).encode())
+    return block + literal(b"grpc-message", _percent_encoded(message)) if message else block
+
+
+def refusal(status: Status, message: str) -> bytes:
+    """Return the block of an answer that is only a status."""
+    return HEAD + trailers(status, message)
+
+
+def _percent_encoded(text: str) -> bytes:
+    return "".join(
+        chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}" for byte in text.encode()
+    ).encode()
+
+
+def timeout_ms(value: bytes | None) -> float | None:
+    """Return the time that a client gives its call, from the field ``grpc-timeout``; None without a readable one.
+
+    A number of at most eight digits and a unit: ``2999981u``.
+    """
+    if not value or not value[:-1].isdigit() or len(value) > _TIMEOUT_DIGITS_MAX + 1:
+        return None
+    unit_ms = _UNIT_MS.get(value[-1:])
+    return None if unit_ms is None else int(value[:-1]) * unit_ms
+
+
+class MessageReader:
+    """Cuts the data of a request into messages of at most ``message_bytes_max``, decompressed."""
+
+    __slots__ = ("_bytes", "_message_bytes_max", "_pieces")
+
+    def __init__(self, message_bytes_max: int) -> None:
+        self._message_bytes_max = message_bytes_max
+        self._pieces: list[bytes] = []
+        self._bytes = 0
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of an unfinished message."""
+        return self._bytes
+
+    def take(self, data: bytes, encoding: bytes | None) -> list[bytes]:
+        """Return the messages that end in ``data``; CallFailed for one that can't be read."""
+        self._pieces.append(data)
+        self._bytes += len(data)
+        if self._bytes < PREFIX_BYTES:
+            return []
+        if len(self._pieces[0]) < PREFIX_BYTES:
+            self._pieces = [b"".join(self._pieces)]
+        size = int.from_bytes(self._pieces[0][1:PREFIX_BYTES])
+        self._check(size)
+        if self._bytes < PREFIX_BYTES + size:
+            return []
+        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        messages: list[bytes] = []
+        at = 0
+        while len(data) - at >= PREFIX_BYTES:
+            start = at + PREFIX_BYTES
+            size = int.from_bytes(data[at + 1 : start])
+            self._check(size)
+            if len(data) < start + size:
+                break
+            message = data[start : start + size]
+            messages.append(self._decompressed(message, encoding) if data[at] else message)
+            at = start + size
+        rest = data[at:]
+        self._pieces = [rest] if rest else []
+        self._bytes = len(rest)
+        return messages
+
+    def _check(self, size: int) -> None:
+        if size > self._message_bytes_max:
+            raise CallFailed(
+                Status.RESOURCE_EXHAUSTED, f"a message of {size} bytes is above the limit of {self._message_bytes_max}"
+            )
+
+    def _decompressed(self, message: bytes, encoding: bytes | None) -> bytes:
+        if encoding != b"gzip":
+            raise CallFailed(Status.UNIMPLEMENTED, "messages may be compressed by gzip only")
+        reader = zlib.decompressobj(_GZIP_BITS)
+        try:
+            plain = reader.decompress(message, self._message_bytes_max)
+        except zlib.error as error:
+            raise CallFailed(Status.INTERNAL, f"a message can't be decompressed: {error}") from None
+        if reader.unconsumed_tail:
+            raise CallFailed(
+                Status.RESOURCE_EXHAUSTED, f"a message is above the limit of {self._message_bytes_max} bytes"
+            )
+        if not reader.eof:
+            raise CallFailed(Status.INTERNAL, "a compressed message ends too early")
+        return plain
+
+
+def path_of(fields: dict[bytes, bytes]) -> bytes:
+    """Return the method of a call, ``/package.Service/Method``; RemoteProtocolError for another kind of request."""
+    content_type = fields.get(b"content-type", b"")
+    if fields.get(b":method") != b"POST" or not content_type.startswith(CONTENT_TYPE):
+        raise RemoteProtocolError("only gRPC is served here")
+    if content_type[len(CONTENT_TYPE) :][:1] not in (b"", b"+", b";"):
+        raise RemoteProtocolError("only gRPC is served here")
+    return fields[b":path"]
