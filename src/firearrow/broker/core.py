@@ -52,6 +52,7 @@ from firearrow.broker.topics.feature import TopicFeature, refuse_static_topics
 from firearrow.broker.topics.table import TopicTable
 from firearrow.broker.transactions.feature import TransactionFeature
 from firearrow.clock import Clock
+from firearrow.errors import CannotListen
 from firearrow.events import Events
 from firearrow.message.hosts import Host, pack_host
 from firearrow.net.operations import Operations
@@ -377,6 +378,11 @@ class Broker:
         )
 
     @property
+    def server(self) -> Server:
+        """Server of its clients."""
+        return self._server
+
+    @property
     def not_registered_with(self) -> list[str]:
         """Name servers that do not know this broker."""
         return self.registering.registration.missing
@@ -453,7 +459,13 @@ class Serving(Service):
         """
         if self._second is None:
             port = config.listen_port - SECOND_PORT
-            self._second = asyncio.get_running_loop().create_task(self._server.serve_also(config.bind_address, port))
+            self._second = asyncio.get_running_loop().create_task(self._serve_second(config.bind_address, port))
+
+    async def _serve_second(self, host: str, port: int) -> None:
+        try:
+            await self._server.serve_also(host, port)
+        except CannotListen as error:
+            log.warning("second port is not available", extra={"port": port, "error": error})
 
     async def stop(self) -> None:
         """Let answers leave and close every connection."""

@@ -28,7 +28,6 @@ from typing import Final, NamedTuple, cast
 
 from firearrow.clock import Clock
 from firearrow.config.tls import TlsKeys
-from firearrow.errors import CannotListen
 from firearrow.events import Events
 from firearrow.machine import descriptors_max, memory_bytes
 from firearrow.net.address import remote_of
@@ -89,11 +88,14 @@ class Peer(asyncio.Protocol):
     """One client connection.
 
     ``address`` is ``ip:port`` as RocketMQ prints it, ``ip`` is without brackets and port. ``host_bytes`` is the form
-    that a message stores: 4 or 16 bytes of address and the port as i32.
+    that a message stores: 4 or 16 bytes of address and the port as i32. ``user`` is the user that the owner of a
+    `Loopback` has proved; its requests carry no signatures.
     """
 
-    def __init__(self, server: Server) -> None:
+    def __init__(self, server: Server, *, is_loopback: bool = False) -> None:
         self._server = server
+        self.is_loopback = is_loopback
+        self.user: str | None = None
         self._lateness = server.lateness
         frame_bytes_max = 0 if server.door.is_closed else server.frame_bytes_max
         self._wire = Connection(frame_bytes_max, server.hot_decoders)
@@ -158,16 +160,27 @@ class Peer(asyncio.Protocol):
         requests = self._wire.receive(data)
         if self.received_ms > self._lateness.late_at_ms:
             requests = self._timely(requests)
-        if requests and (self._backlog or not self._server.gathering.take(self, requests)):
-            if self.gathered_code:
-                self._server.gathering.answer()  # the gathered requests of this peer came first
-            self.take(requests)
+        if requests:
+            self._take_read(requests)
         if self._wire.held_bytes:
             self._server.budget.took(self, len(data))
         elif self._wire.violation is not None and not self._is_dropped:
             self._server.gathering.answer()
             if not self._backlog:
                 self._refuse(self._wire.violation)
+
+    def _take_read(self, requests: list[AnyCommand]) -> None:
+        """Gather the requests of one read, or answer them now."""
+        if self._backlog or not self._server.gathering.take(self, requests):
+            if self.gathered_code:
+                self._server.gathering.answer()  # the gathered requests of this peer came first
+            self.take(requests)
+
+    def requests_received(self, requests: list[AnyCommand]) -> None:
+        """Handle requests that came without a socket (called by `Loopback`)."""
+        self.heard = True
+        self.received_ms = self._server.now_ms()
+        self._take_read(requests)
 
     def _refuse(self, violation: str) -> None:
         """Close the connection, unless its peer begins TLS or gRPC."""
@@ -655,7 +668,9 @@ class Server:
         events = events or Events()
         self._closed = events.of(ConnectionClosed)
         self._idle_seconds_max = idle_seconds_max
-        self._server, self._second = cast(tuple[asyncio.Server | None, ...], (None, None))
+        self._server = cast(asyncio.Server | None, None)
+        self._others: list[asyncio.Server] = []  # at further ports
+        self._loopbacks = 0
         self._sweep: asyncio.TimerHandle | None = None
         self._all_gone: asyncio.Event | None = None
         self.loop = cast(asyncio.AbstractEventLoop, None)
@@ -677,18 +692,16 @@ class Server:
         await self._server.start_serving()
         self._plan_sweep()
 
-    async def serve_also(self, host: str, port: int) -> None:
-        """Accept clients at a second port, too; a port in use is only logged."""
-        try:
-            second = await listen(lambda: Peer(self), host, port)
-        except CannotListen as error:
-            log.warning("second port is not available", extra={"port": port, "error": error})
-            return
+    async def serve_also(self, host: str, port: int) -> int:
+        """Accept clients at a further port (0: a free one), too, and return it; CannotListen if that fails."""
+        other = await listen(lambda: Peer(self), host, port)
+        bound = port_of(other)
         if self._server is None or self.has_stopped:
-            second.close()
+            other.close()
         else:
-            await second.start_serving()
-            self._second = second
+            await other.start_serving()
+            self._others.append(other)
+        return bound
 
     async def start(self, host: str, port: int) -> int:
         """Bind and serve; return the port."""
@@ -708,9 +721,9 @@ class Server:
         if self._sweep is not None:
             self._sweep.cancel()
         self._server.close()
-        if self._second is not None:
-            self._second.close()
-            self._second = None
+        for other in self._others:
+            other.close()
+        self._others.clear()
         self.gathering.answer()
         self._all_gone = asyncio.Event()
         for peer in list(self._all):
@@ -727,7 +740,7 @@ class Server:
 
     def cut(self) -> None:
         """Close the port and, at once, all connections: unsent bytes are lost. `stop` follows."""
-        for server in (self._server, self._second):
+        for server in (self._server, *self._others):
             if server is not None:
                 server.close()
         for peer in list(self._all):
@@ -735,7 +748,7 @@ class Server:
 
     def admit(self, peer: Peer) -> None:
         """Close a new connection beyond the limit; log that once."""
-        if len(self._all) <= self.connections_max:
+        if peer.is_loopback or len(self._all) - self._loopbacks <= self.connections_max:
             self._is_full = False
             return
         if not self._is_full:
@@ -799,6 +812,7 @@ class Server:
         self._all.add(peer)
         if isinstance(peer, Peer):
             self.peers.add(peer)
+            self._loopbacks += peer.is_loopback
         else:
             self.grpc_peers.add(peer)
 
@@ -813,6 +827,7 @@ class Server:
         self._all.discard(peer)
         if isinstance(peer, Peer):
             self.peers.discard(peer)
+            self._loopbacks -= peer.is_loopback
             self._closed(ConnectionClosed(peer))
         else:
             self.grpc_peers.discard(peer)

@@ -286,7 +286,7 @@ class AccessControl(Senders):
                 return
             ext = request.ext
             try:
-                username = user_of(peer, request, ext)
+                username = peer.user or user_of(peer, request, ext)
                 try:
                     key = username, peer.ip, named(ext)
                 except KeyError:  # the field may be missing
