@@ -1,7 +1,7 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check lint types unit format fuzz chaos differ handovers simulate pythons spark-oldest bench soak docs site recording setup setup-run clean
+.PHONY: help run demo test check lint types unit format fuzz chaos differ handovers simulate pythons spark-oldest bench soak docs protos site recording setup setup-run clean
 
 ARGS =
 
@@ -78,6 +78,9 @@ soak: setup ## 2,000 connections and 10,000 waiting pulls for ten minutes: memor
 
 docs: setup ## write the tables in docs/ that come from the code
 	@.venv/bin/python -m tools.write_docs
+
+protos: setup ## compile the .proto files of the gRPC proxy
+	@.venv/bin/python -m tools.write_protos
 
 recording: setup ## the terminal that the README shows, in docs/recording.svg
 	@.venv/bin/python -m tools.recording

@@ -1,0 +1,67 @@
+"""Message classes and enums of the gRPC protocols, made from one file of descriptors when a name is first used.
+
+The descriptors are in a private pool: the official Python client registers the same names in Protobuf's default pool,
+and both must run in one process. So a `Timestamp` of this pool is another class than Protobuf's own; each module of
+messages offers its `Timestamp` and `Duration`. `tools/write_protos.py` compiles the file from `proto/`.
+
+Enums are `IntEnum`; the field of a message reads as a plain `int`, since a newer peer may send an unknown number.
+"""
+
+from enum import IntEnum
+from functools import cache
+from importlib.resources import files
+from typing import Any, Final
+
+from firearrow.errors import ConfigError
+
+try:
+    from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2
+    from google.protobuf.descriptor import Descriptor, EnumDescriptor
+    from google.protobuf.descriptor_pool import DescriptorPool
+    from google.protobuf.message import Message
+    from google.protobuf.message_factory import GetMessageClass
+except ImportError:
+    raise ConfigError("gRPC needs protobuf: install Firearrow with the extra grpc (docs/start.md)") from None
+
+FILE: Final = "proto/descriptors.binpb"
+WELL_KNOWN: Final = "google.protobuf"
+
+
+@cache
+def pool() -> DescriptorPool:
+    """Return the pool with the descriptors of all protocols."""
+    filled = DescriptorPool()
+    for known in (duration_pb2, timestamp_pb2):
+        filled.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
+    compiled = files(__package__).joinpath(FILE).read_bytes()
+    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
+        filled.AddSerializedFile(file.SerializeToString())
+    return filled
+
+
+def member(package: str, name: str) -> type[Message] | type[IntEnum]:
+    """Return the message class or enum of a protocol's package; AttributeError if it has none of the name."""
+    for full_name in (f"{package}.{name}", f"{WELL_KNOWN}.{name}"):
+        try:
+            return _message(pool().FindMessageTypeByName(full_name))
+        except KeyError:
+            pass
+        try:
+            return _enum(pool().FindEnumTypeByName(full_name))
+        except KeyError:
+            pass
+    raise AttributeError(f"{package} has no message or enum {name}")
+
+
+def _message(descriptor: Descriptor) -> type[Message]:
+    made = GetMessageClass(descriptor)
+    for enum in descriptor.enum_types:
+        setattr(made, enum.name, _enum(enum))
+    return made
+
+
+@cache
+def _enum(descriptor: EnumDescriptor) -> type[IntEnum]:
+    make: Any = IntEnum  # mypy would have the name as a literal
+    made: type[IntEnum] = make(descriptor.name, [(value.name, value.number) for value in descriptor.values])
+    return made
