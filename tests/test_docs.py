@@ -13,6 +13,7 @@ from firearrow.cli.mqadmin.table import ROWS
 from firearrow.config.table import keys
 from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
+from firearrow.proxy.config import ProxyConfig
 from firearrow.store.config import StoreConfig
 from tests.pages import DOCS, PAGES, ROOT, blocks
 from tools.site import pages
@@ -47,7 +48,7 @@ def test_links_to_headings_lead_somewhere(page: Path) -> None:
     assert [(path.name, name) for path, name in named if name not in headings(path)] == []
 
 
-@pytest.mark.parametrize("struct", [StoreConfig, BrokerConfig, NamesrvConfig, ControllerConfig])
+@pytest.mark.parametrize("struct", [StoreConfig, BrokerConfig, NamesrvConfig, ControllerConfig, ProxyConfig])
 def test_every_key_is_documented(struct: type) -> None:
     text = (ROOT / "docs" / "configuration.md").read_text(encoding="utf-8")
     table = keys(struct)

@@ -22,6 +22,7 @@ from firearrow.config.demands import DEMANDS
 from firearrow.config.table import Key, ServerConfig, keys
 from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
+from firearrow.proxy.config import ProxyConfig
 from firearrow.spark.options import as_markdown
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline import INVARIANTS
@@ -147,6 +148,7 @@ def _default(key: Key) -> str:
 DEPENDS = {
     "storePathRootDir": "`store` in the home directory",
     "brokerName": "name of the host",
+    "proxyName": "name of the host",
     "kvConfigPath": "`namesrv/kvConfig.json` in the home directory",
     "configStorePath": "`namesrv/namesrv.properties` in the home directory",
 }
@@ -156,6 +158,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "broker keys": lambda: key_table(BrokerConfig),
     "name server keys": lambda: key_table(NamesrvConfig),
     "controller keys": lambda: key_table(ControllerConfig),
+    "proxy keys": lambda: key_table(ProxyConfig),
     "demands": demand_table,
     "commands": option_tables,
     "response codes": code_table,

@@ -9,6 +9,7 @@ from firearrow.config import properties
 from firearrow.config.demands import DEMANDS, refuse, refuse_of_jvm, shown
 from firearrow.config.table import rocketmq_defaults
 from firearrow.errors import ConfigError
+from firearrow.proxy.config import WITHOUT_EFFECT as PROXY_KEYS_WITHOUT_EFFECT
 
 WRITTEN_BY_ROCKETMQ = Path(__file__).parents[1] / "data" / "config"
 GROUPS = ["broker", "store", "server", "client", "namesrv", "controller", "auth"]
@@ -61,7 +62,7 @@ def test_no_default_of_rocketmq_is_a_demand() -> None:
 
 
 def test_every_demand_is_a_key_of_rocketmq() -> None:
-    known = {key for group in GROUPS for key in rocketmq_defaults(group)}
+    known = {key for group in GROUPS for key in rocketmq_defaults(group)} | PROXY_KEYS_WITHOUT_EFFECT
     assert [key for key in DEMANDS if key not in known and not key.startswith("tls.")] == []
 
 

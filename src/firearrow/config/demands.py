@@ -45,7 +45,7 @@ _NONE: Final = ""
 # fmt: off
 DEMANDS: Final[Mapping[str, Demand]] = {
     # --- who may do what ---
-    **_asking("the access control of RocketMQ 4", _OFF, "aclEnable"),
+    **_asking("the access control of RocketMQ 4", _OFF, "aclEnable", "enableAclRpcHookForClusterMode"),
     **_asking("checks of clients' certificates, which tls.server.need.client.auth alone asks for",
               "(?i:true|false)", "tls.server.authClient"),
     # --- other brokers ---
@@ -54,6 +54,7 @@ DEMANDS: Final[Mapping[str, Demand]] = {
     **_asking("controllers that agree by JRaft", "(?i:DLedger|etcd)", "controllerType"),
     **_asking("a lookup of name servers by DNS or HTTP instead of namesrvAddr", _OFF,
               "fetchNameSrvAddrByDnsLookup", "fetchNamesrvAddrByAddressServer"),
+    **_asking("a lookup of name servers by DNS or HTTP instead of namesrvAddr", _NONE, "namesrvDomain"),
     **_asking("a proxy between it and other servers", r"(\{\s*\})?", "socksProxyConfig"),
     **_asking("routes of another environment", _OFF, "clusterTest"),
     # --- where and how data are kept ---
