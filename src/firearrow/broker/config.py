@@ -65,6 +65,7 @@ class BrokerConfig(MetricsKeys, frozen=True):
     # --- connections ---
     namesrv_addr: Annotated[ServerList, "name servers to register with, `host:port` separated by `;`"] = ""
     listen_port: Annotated[Port, "port to listen on; 0 takes a free one"] = 10911
+    enable_grpc: Annotated[bool, "whether the broker serves clients of RocketMQ 5 at `grpcServerPort`, as a proxy in local mode does (not in RocketMQ)"] = True
     register_name_server_period: Annotated[PositiveInt, "ms between registrations, held between 10 and 60 s"] = 30_000
     register_broker_timeout_mills: Annotated[PositiveInt, "ms that a name server has to answer a registration"] = 24_000
     compressed_register: Annotated[bool, "whether registrations are sent compressed"] = False

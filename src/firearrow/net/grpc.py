@@ -17,7 +17,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 from firearrow.errors import RemoteProtocolError
 from firearrow.net.outgoing import Outgoing
@@ -148,6 +148,8 @@ class GrpcPeer(asyncio.Protocol):
         self._paused = False
         self._waits = False
         self.received_ms = 0
+        self.attached: Any = None
+        """Object of the handlers for this connection; its ``close`` is called at the end."""
 
     def begin(self, hello: bytes) -> None:
         """Begin with the bytes by which the connection was recognised."""
@@ -239,7 +241,15 @@ class GrpcPeer(asyncio.Protocol):
         for stream in list(self.http2.streams.values()):
             if isinstance(stream.call, Call):
                 stream.call.cancel()
+        attached, self.attached = self.attached, None
+        if attached is not None:
+            attached.close()
         self._server.forget(self)
+
+    def detach(self, attached: object) -> None:
+        """Forget the object of the handlers, which has ended."""
+        if self.attached is attached:
+            self.attached = None
 
     def pause_writing(self) -> None:
         """Read nothing while the client reads nothing."""

@@ -88,12 +88,16 @@ class BrokerOptions(ServerOptions):
     broker_port: Annotated[
         int | None, _port("--broker-port", "port of the broker, 0 for a free one (default: listenPort, 10911)")
     ] = None
+    grpc_port: Annotated[
+        int | None, _port("--grpc-port", "port for gRPC clients, 0 for a free one (default: grpcServerPort, 8081)")
+    ] = None
     host: Host = None
 
     def given(self) -> Mapping[str, str | int | None]:
         """Give the keys of the configuration that options set."""
         return {
             "storePathRootDir": self.store,
+            "grpcServerPort": self.grpc_port,
             "listenPort": self.broker_port,
             "bindAddress": self.host,
             "namesrvAddr": self.namesrv_addr,

@@ -40,7 +40,7 @@ from firearrow.cli.serving.brokerprocesses import CHANGES, BrokerPlan, registeri
 from firearrow.cli.serving.options import ServerOptions
 from firearrow.cli.serving.settings import ServerPlan, reachable
 from firearrow.clock import Clock, SystemClock
-from firearrow.errors import CannotListen, FirearrowError
+from firearrow.errors import CannotListen, ConfigError, FirearrowError
 from firearrow.machine import slow_build
 from firearrow.net.address import host_and_port
 
@@ -76,6 +76,7 @@ class Served(msgspec.Struct):
     namesrv: str | None = None
     controller: str | None = None
     broker: str | None = None
+    grpc: str | None = None
     brokers: dict[str, str] = {}
     not_registered_with: list[str] = []
 
@@ -88,7 +89,7 @@ class Served(msgspec.Struct):
 
     def named(self) -> dict[str, str]:
         """Give the address of each server by its name."""
-        named = {"namesrv": self.namesrv, "controller": self.controller, "broker": self.broker}
+        named = {"namesrv": self.namesrv, "controller": self.controller, "broker": self.broker, "grpc": self.grpc}
         return {name: at for name, at in named.items() if at} | self.brokers
 
 
@@ -199,6 +200,7 @@ async def _start(plan: ServerPlan, options: ServerOptions | None, clock: Clock, 
         broker = _registering_with(served.namesrv, plan.broker)
         server = await _start_broker(broker, plan, clock, stack)
         served.broker, served.not_registered_with = server.address, server.not_registered_with
+        served.grpc = await _start_grpc(server, plan, clock, stack)
     if plan.brokers:
         assert options is not None, "the supervisor asks for configurations again"
         assert served.namesrv is not None, "their name server runs here"
@@ -257,6 +259,32 @@ async def _start_broker(config: BrokerConfig, plan: ServerPlan, clock: Clock, st
         await server.start(config.bind_address, config.listen_port)
     stack.push_async_callback(server.stop)
     return server
+
+
+async def _start_grpc(server: Broker, plan: ServerPlan, clock: Clock, stack: AsyncExitStack) -> str | None:
+    """Serve gRPC clients beside the broker's own; give the address, None if that is not wanted or not possible.
+
+    A port that nobody asked for may be another program's, and protobuf may be missing: both are only logged.
+    """
+    if plan.proxy is None:
+        return None
+    try:
+        from firearrow.proxy.local import LocalProxy
+    except ConfigError as error:
+        log.warning("gRPC is not served", extra={"error": error})
+        return None
+    proxy = LocalProxy(server, plan.proxy, clock)
+    bind = server.config.bind_address
+    try:
+        with _explained("the gRPC port", bind, plan.proxy.grpc_server_port):
+            port = await proxy.start(bind)
+    except CannotServe as error:
+        if plan.is_grpc_port_given:
+            raise
+        log.warning("gRPC is not served", extra={"error": error})
+        return None
+    stack.callback(proxy.stop)
+    return endpoint(host_and_port(server.address)[0], port)
 
 
 def _registering_with(namesrv: str | None, config: BrokerConfig) -> BrokerConfig:

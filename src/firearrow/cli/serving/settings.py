@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from firearrow.broker.config import BrokerConfig
     from firearrow.broker.state.settings import SharedFile
     from firearrow.controller.config import ControllerConfig
+    from firearrow.proxy.config import ProxyConfig
     from firearrow.store.config import StoreConfig
 
 NAMESRV_PORT = 9876
@@ -47,6 +48,9 @@ class ServerPlan(msgspec.Struct, frozen=True):
     store: StoreConfig | None
     notes: list[Note]
     """Sentences on keys that have no effect."""
+    proxy: ProxyConfig | None = None
+    """Keys of the broker's gRPC port, None without one."""
+    is_grpc_port_given: bool = False
     broker_file: Path | SharedFile | None = None
     """Properties file for changes by clients, of one broker or of several."""
     controller: ControllerConfig | None = None
@@ -108,9 +112,12 @@ def _serve(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
     broker, rest = take(BrokerConfig, rest)
     namesrv, rest = take(NamesrvConfig, _in_store(store) | rest)
     controller, rest = _in_name_server(namesrv, pairs, rest)
+    proxy, rest = _grpc_of(broker, pairs, rest)
     notes = review(rest, StoreConfig, BrokerConfig, NamesrvConfig, servers=KEY_GROUPS + NAMESRV_GROUPS)
     check_alone(store.root_path)
     return ServerPlan(
+        proxy=proxy,
+        is_grpc_port_given="grpcServerPort" in pairs,
         namesrv=_beside(namesrv, options, broker),
         broker=_complete(msgspec.structs.replace(broker, extra=rest)),
         store=_absolute(store),
@@ -152,6 +159,7 @@ def _several(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
     root = store.root_path.absolute()
     check_several(root, own)
     known = NamesrvConfig, BrokerConfig, StoreConfig
+    _, rest = _grpc_of(broker, shared, rest)
     notes = review(rest, *known, servers=KEY_GROUPS + NAMESRV_GROUPS)
     not_theirs = keys(NamesrvConfig).keys() - keys(BrokerConfig).keys()
     plain = {name: text for name, text in shared.items() if name not in not_theirs}
@@ -238,9 +246,34 @@ def of_broker(pairs: Mapping[str, str], file: Path | SharedFile | None = None) -
     store, rest = take(StoreConfig, pairs)
     check_alone(store.root_path)
     broker, rest = take(BrokerConfig, rest)
+    proxy, rest = _grpc_of(broker, pairs, rest)
     notes = review(rest, StoreConfig, BrokerConfig, servers=KEY_GROUPS)
     broker = _complete(msgspec.structs.replace(broker, extra=rest))
-    return ServerPlan(namesrv=None, broker=broker, store=_absolute(store), notes=notes, broker_file=file)
+    return ServerPlan(
+        namesrv=None,
+        broker=broker,
+        store=_absolute(store),
+        notes=notes,
+        proxy=proxy,
+        broker_file=file,
+        is_grpc_port_given="grpcServerPort" in pairs,
+    )
+
+
+def _grpc_of(
+    broker: BrokerConfig, pairs: Mapping[str, str], rest: dict[str, str]
+) -> tuple[ProxyConfig | None, dict[str, str]]:
+    """Settle the gRPC port of a broker, with the keys of RocketMQ's proxy; give it and the remaining keys.
+
+    A broker at a free port has a free port for gRPC, too, unless one is given.
+    """
+    from firearrow.proxy.config import ProxyConfig
+
+    table = keys(ProxyConfig)
+    port = {"grpcServerPort": "0"} if not broker.listen_port else {}
+    config, _ = take(ProxyConfig, port | {name: text for name, text in pairs.items() if name in table})
+    left = {name: text for name, text in rest.items() if name not in table}
+    return (config if broker.enable_grpc else None), left
 
 
 def _present(values: Mapping[str, str | int | None]) -> dict[str, str]:

@@ -112,7 +112,7 @@ class PopCalls:
     def _messages(self, answer: AnyCommand, queue: Queue, address: str, popping: PopOptions) -> list[Message]:
         session, ext = self._session, answer.ext
         pop_ms = read_number(answer, "popTime", address)
-        handles = _Handles(
+        handles = PoppedHandles(
             queue, pop_ms, read_number(answer, "invisibleTime", address), read_number(answer, "reviveQid", address), ext
         )
         counts = parse_order_counts(ext.get("orderCountInfo", "")) if popping.attempt else {}
@@ -122,7 +122,7 @@ class PopCalls:
             if keys_of.POP_CHECKPOINT not in properties:
                 properties[keys_of.POP_CHECKPOINT] = handles.of(message)
                 if counts:
-                    message.reconsume_times = _times(message, counts)
+                    message.reconsume_times = times_of(message, counts)
             properties.setdefault(keys_of.FIRST_POP_TIME, str(pop_ms))
             message.topic = session.bare(queue.topic)
         return messages
@@ -194,7 +194,7 @@ class PopCalls:
         }
 
 
-class _Handles:
+class PoppedHandles:
     """Handles of one answer."""
 
     def __init__(
@@ -232,7 +232,7 @@ class _Handles:
         return Handle(start, *self._times, origin, self._queue.broker, queue_id, 0).head
 
 
-def _times(message: Message, counts: Mapping[tuple[int, str], int]) -> int:
+def times_of(message: Message, counts: Mapping[tuple[int, str], int]) -> int:
     """Count of earlier pops of a message that was popped in order."""
     view = message.view
     origin = origin_of(view.topic)

@@ -1,0 +1,94 @@
+"""Brokers as the proxy sees them: requests to one by its name, and the topics and groups of the cluster.
+
+There are two forms. In local mode the only broker is in the same process (`proxy.local`). In cluster mode there are
+the brokers of a cluster (`proxy.cluster`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import NamedTuple, Protocol
+
+from firearrow.net.replies import Reply, Running
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
+from firearrow.wire.command import Response
+from firearrow.wire.frame import AnyCommand
+
+
+class Link(Protocol):
+    """Way to the brokers for one client."""
+
+    def call(self, broker: str, request: AnyCommand, timeout_ms: float) -> Reply[AnyCommand]:
+        """Send a request to the master of a broker name, or while there is none to a slave.
+
+        The reply is the answer, with any code; ConnectionError, TimeoutError, or ProxyError for an unknown broker.
+        """
+        ...
+
+    def prove(self, user: str | None) -> None:
+        """Make the following requests those of a user, which the proxy has checked; None if users are not checked."""
+        ...
+
+    def tell(self, broker: str, request: AnyCommand) -> None:
+        """Send a one-way request; without effect if the broker is unknown or can't be reached."""
+        ...
+
+    def close(self) -> None:
+        """Close; the brokers forget the client."""
+        ...
+
+
+class Asked(NamedTuple):
+    """Request of a broker to a client."""
+
+    command: AnyCommand
+    broker: str
+    answer: Callable[[Response], None]
+
+
+class QueueGroup(NamedTuple):
+    """Queues of a topic at one broker name."""
+
+    broker: str
+    read_queues: int
+    write_queues: int
+    perm: int
+    addresses: dict[int, tuple[str, int]]
+    """Host and gRPC port by broker id."""
+
+
+class TopicRoute(NamedTuple):
+    """Brokers of a topic, in the order of their names."""
+
+    groups: Sequence[QueueGroup]
+
+
+class Brokers(Protocol):
+    """The brokers of a proxy."""
+
+    def link(self, address: str, asked: Callable[[Asked], None], lost: Callable[[], None]) -> Link:
+        """Open a link for the client at an address. ``asked`` gets the requests of brokers; ``lost`` is called when
+        they have ended the link.
+        """
+        ...
+
+    def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str]) -> Running[None]:
+        """Register a client of these topics at their brokers; BrokerError if one refuses it."""
+        ...
+
+    def route(self, topic: str) -> Running[TopicRoute]:
+        """Return the route of a topic for clients; ProxyError if there is none."""
+        ...
+
+    def own_route(self, topic: str) -> Running[TopicRoute]:
+        """Return the part of a route that this proxy sends to; ProxyError if there is none."""
+        ...
+
+    def topic(self, topic: str) -> Running[TopicConfig | None]:
+        """Return the configuration of a topic at any of its brokers; None if it is not known."""
+        ...
+
+    def group(self, group: str) -> Running[SubscriptionGroupConfig | None]:
+        """Return the configuration of a group, which a broker may create; None if there is none."""
+        ...

@@ -1,0 +1,110 @@
+"""Receipt handles: the name of a received message, and the handle that replaced it.
+
+A handle is that of a pop (`wire.pop`) with the message's offset in the log behind it. A change of the invisible time
+replaces it. Clients keep the handle that they got, so the table remembers the newest one by the message's place: its
+group, topic, broker, queue and offset. An old handle is as good as the newest.
+
+Source: RocketMQ's ``ReceiptHandle``, ``ReceiptHandleGroup``.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+from firearrow.errors import MessageError
+from firearrow.proxy.messages import Code
+from firearrow.proxy.statuses import ProxyError
+from firearrow.wire.pop import Handle, origin_topic, parse_handle
+
+FIELDS: Final = 9
+RENEWED_MAX: Final = 100_000
+"""Replaced handles that are remembered; about 400 bytes each. Without its entry a message is delivered again."""
+
+
+class Receipt(NamedTuple):
+    """A handle as a client has it."""
+
+    handle: Handle
+    log_offset: int | None
+    """Offset of the record, None in a short handle."""
+
+    def __str__(self) -> str:
+        """Text of the handle."""
+        return str(self.handle) if self.log_offset is None else f"{self.handle} {self.log_offset}"
+
+    def fields(self, group: str, topic: str) -> dict[str, str]:
+        """Fields of a request about the message, for a consumer that has received it from ``topic``."""
+        handle = self.handle
+        return {
+            "consumerGroup": group,
+            "topic": origin_topic(topic, group, handle.origin),
+            "queueId": str(handle.queue_id),
+            "extraInfo": str(handle),
+            "offset": str(handle.queue_offset),
+            "bname": handle.broker_name,
+        }
+
+    def changed(self, ext: Mapping[str, str]) -> Receipt:
+        """Handle after a change of the invisible time, from the fields of the broker's answer."""
+        handle = self.handle._replace(
+            start_offset=self.handle.queue_offset,
+            pop_ms=int(ext["popTime"]),
+            invisible_ms=int(ext["invisibleTime"]),
+            revive_queue_id=int(ext["reviveQid"]),
+        )
+        return self._replace(handle=handle)
+
+
+def parse_receipt(text: str) -> Receipt:
+    """Read a handle; ProxyError if it is none."""
+    words = text.split(" ")
+    try:
+        if len(words) < FIELDS - 1:
+            raise MessageError(f"not the handle of a received message: {text[:200]!r}")
+        handle = parse_handle(" ".join(words[: FIELDS - 1]))
+        last = words[FIELDS - 1] if len(words) >= FIELDS else ""
+        return Receipt(handle, int(last) if last.isdecimal() and len(last) < 20 else None)
+    except MessageError as error:
+        raise ProxyError(Code.INVALID_RECEIPT_HANDLE, str(error)) from None
+
+
+class Place(NamedTuple):
+    """Place of a message for a group."""
+
+    group: str
+    topic: str
+    origin: int
+    broker: str
+    queue_id: int
+    queue_offset: int
+
+
+def place_of(group: str, topic: str, handle: Handle) -> Place:
+    """Return the place of a message that a group has received."""
+    return Place(group, topic, handle.origin, handle.broker_name, handle.queue_id, handle.queue_offset)
+
+
+class Renewed:
+    """The newest handles of messages whose invisible time was changed."""
+
+    def __init__(self) -> None:
+        self._newest: OrderedDict[Place, Receipt] = OrderedDict()
+
+    def newest(self, group: str, topic: str, receipt: Receipt) -> Receipt:
+        """Return the newest handle of a message."""
+        return self._newest.get(place_of(group, topic, receipt.handle), receipt) if self._newest else receipt
+
+    def note(self, group: str, topic: str, receipt: Receipt) -> None:
+        """Remember a new handle."""
+        place = place_of(group, topic, receipt.handle)
+        self._newest[place] = receipt
+        self._newest.move_to_end(place)
+        if len(self._newest) > RENEWED_MAX:
+            self._newest.popitem(last=False)
+
+    def forget(self, group: str, topic: str, receipt: Receipt) -> None:
+        """Forget a message that is done with."""
+        if self._newest:
+            self._newest.pop(place_of(group, topic, receipt.handle), None)

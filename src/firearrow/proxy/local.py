@@ -1,0 +1,185 @@
+"""Local mode: the proxy is in the broker's process, and its requests are those of a connection without a socket.
+
+The broker sees each client of the proxy as a peer with the client's address, as if it spoke remoting: so its tables of
+producers and consumers, its limits and its access control hold without a second implementation.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Final
+
+from firearrow.broker.access.control import AccessControl, Senders
+from firearrow.broker.admission import Check
+from firearrow.broker.core import Broker
+from firearrow.clock import Clock
+from firearrow.errors import BrokerError
+from firearrow.net.address import host_and_port
+from firearrow.net.loopback import Loopback
+from firearrow.net.replies import Reply
+from firearrow.net.server import Peer
+from firearrow.proxy.access import Anyone, Signed, Users
+from firearrow.proxy.brokers import Asked, Link, QueueGroup, TopicRoute
+from firearrow.proxy.config import ProxyConfig
+from firearrow.proxy.messages import Code
+from firearrow.proxy.service import Service
+from firearrow.proxy.statuses import ProxyError
+from firearrow.wire import fastjson
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import Response, request
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.requests import REQUESTS
+
+HEARTBEAT: Final = RequestCode.HEART_BEAT
+
+
+class LocalLink:
+    """Link to the broker of this process."""
+
+    def __init__(
+        self, broker: Broker, rights: Rights, address: str, asked: Callable[[Asked], None], lost: Callable[[], None]
+    ) -> None:
+        self._broker_name = broker.config.broker_name
+        self._rights = rights
+        self._asked = asked
+        self._loopback = Loopback(broker.server, host_and_port(address), self._take, lost)
+
+    def prove(self, user: str | None) -> None:
+        """Make the following requests those of a user."""
+        self._loopback.peer.user = user
+
+    def call(self, broker: str, request: AnyCommand, timeout_ms: float) -> Reply[AnyCommand]:
+        """Send a request. Its broker answers in time: it is this process."""
+        try:
+            if broker != self._broker_name:
+                raise ProxyError(Code.BAD_REQUEST, f"broker {broker} is not the broker of this proxy")
+            self._rights.check(self._loopback.peer, request)
+        except ProxyError as error:
+            reply: Reply[AnyCommand] = Reply()
+            reply.set_exception(error)
+            return reply
+        return self._loopback.call(request)
+
+    def tell(self, broker: str, request: AnyCommand) -> None:
+        """Send a one-way request."""
+        if broker == self._broker_name:
+            self._loopback.tell(request)
+
+    def close(self) -> None:
+        """Close; the broker forgets the client."""
+        self._loopback.close()
+
+    def _take(self, command: AnyCommand) -> None:
+        def answer(response: Response) -> None:
+            self._loopback.answer(command, response)
+
+        try:
+            self._asked(Asked(command, self._broker_name, answer))
+        except BrokerError as error:
+            answer(Response(error.code, error.remark))
+
+
+class Rights:
+    """Access control of the broker, asked before it handles a request: a client learns that it lacks a right by another
+    code than from other refusals.
+    """
+
+    def __init__(self, broker: Broker) -> None:
+        self._broker = broker
+        self._senders: Senders | None = None  # whose checks these are: a change of the role makes new ones
+        self._checks: dict[int, Check | None] = {}
+
+    def check(self, peer: Peer, request: AnyCommand) -> None:
+        """Raise ProxyError unless the peer's user may send a request; the broker does not check it again."""
+        senders = self._broker.access.senders
+        if not isinstance(senders, AccessControl):
+            return
+        if senders is not self._senders:
+            self._senders, self._checks = senders, {}
+        code = request.code
+        if code not in self._checks:
+            self._checks[code] = senders.condition(REQUESTS[RequestCode(code)])
+        check = self._checks[code]
+        if check is not None:
+            try:
+                check(peer, request)
+            except BrokerError as error:
+                raise ProxyError(Code.UNAUTHORIZED, error.remark) from None
+
+    def users(self) -> Users:
+        """Return the check of the signatures of calls."""
+        if not self._broker.config.authentication_enabled:
+            return Anyone()
+        return Signed(self._password_of)
+
+    def _password_of(self, username: str) -> str | None:
+        senders = self._broker.access.senders
+        assert isinstance(senders, AccessControl), "authentication is on"
+        return senders.authentication.password_of(username)
+
+
+class LocalBrokers:
+    """The broker of this process, whose clients reach its proxy at ``host:port()``."""
+
+    def __init__(self, broker: Broker, rights: Rights, host: str, port: Callable[[], int]) -> None:
+        self._broker = broker
+        self._rights = rights
+        self._host = host
+        self._port = port
+
+    def link(self, address: str, asked: Callable[[Asked], None], lost: Callable[[], None]) -> LocalLink:
+        """Open a link for the client at an address."""
+        return LocalLink(self._broker, self._rights, address, asked, lost)
+
+    async def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str]) -> None:
+        """Register a client; BrokerError if it is refused."""
+        answer = await link.call(self._broker.config.broker_name, request(HEARTBEAT, body=fastjson.dumps(heartbeat)), 0)
+        if answer.code:
+            raise BrokerError.of(answer.code, answer.remark)
+
+    async def route(self, topic: str) -> TopicRoute:
+        """Return the queues of a topic at this broker; ProxyError if it does not have it."""
+        config = self._broker.topics.get(topic)
+        if config is None:
+            raise ProxyError(Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {topic}")
+        broker = self._broker.config
+        addresses = {broker.broker_id: (self._host, self._port())}
+        name = broker.broker_name
+        queues = QueueGroup(name, config.read_queue_nums, config.write_queue_nums, config.perm, addresses)
+        return TopicRoute([queues])
+
+    own_route = route
+
+    async def topic(self, topic: str) -> TopicConfig | None:
+        """Return the configuration of a topic."""
+        return self._broker.topics.get(topic)
+
+    async def group(self, group: str) -> SubscriptionGroupConfig | None:
+        """Return the configuration of a group, which may be created by that."""
+        return self._broker.groups.find(group)
+
+
+class LocalProxy:
+    """Proxy in the process of a broker, at a port of the broker's server; ``start`` once, after the broker's."""
+
+    def __init__(self, broker: Broker, config: ProxyConfig, clock: Clock) -> None:
+        self._broker = broker
+        self._config = config
+        rights = Rights(broker)
+        host = host_and_port(broker.address)[0]
+        brokers = LocalBrokers(broker, rights, host, lambda: self.port)
+        self.service: Final = Service(brokers, rights.users(), config, clock)
+        self.port = 0
+
+    async def start(self, host: str) -> int:
+        """Listen on the port of the configuration (0: a free one) and return it; CannotListen if that fails."""
+        server = self._broker.server
+        server.grpc_methods = self.service.methods()
+        self.port = await server.serve_also(host, self._config.grpc_server_port)
+        return self.port
+
+    def stop(self) -> None:
+        """Give back the messages of clients; the broker's stop closes the connections."""
+        self.service.stop()

@@ -1,0 +1,150 @@
+"""Renewal: messages of a client that lives stay invisible to others while it works on them.
+
+A push consumer's messages are popped for a minute. Ten seconds before that ends the proxy extends the time: by 1, 3, 5,
+10, 30 minutes, then by an hour each, until three hours after the pop. If the client is gone, its messages become
+visible within a second.
+
+Source: RocketMQ's ``DefaultReceiptHandleManager``, ``RenewStrategyPolicy``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import heapq
+import logging
+from itertools import count
+from typing import Final
+
+from firearrow.clock import Clock
+from firearrow.net.replies import run
+from firearrow.proxy.clients import Client
+from firearrow.proxy.config import ProxyConfig
+from firearrow.proxy.handles import Place, Receipt, Renewed, place_of
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import request as remoting_request
+
+log = logging.getLogger(__name__)
+
+EXTENSIONS_MS: Final = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
+CHANGE_MS_MAX: Final = 3000
+
+
+class _Renewed:
+    """A message that is renewed, and the state of its renewal."""
+
+    __slots__ = ("client", "failures", "group", "popped_ms", "receipt", "times", "topic")
+
+    def __init__(self, client: Client, group: str, topic: str, receipt: Receipt) -> None:
+        self.client = client
+        self.group = group
+        self.topic = topic
+        self.receipt = receipt
+        self.popped_ms = receipt.handle.pop_ms
+        self.times = 0
+        self.failures = 0
+
+
+class Renewal:
+    """The messages that are renewed, by their places."""
+
+    def __init__(self, renewed: Renewed, config: ProxyConfig, clock: Clock) -> None:
+        self._renewed = renewed
+        self._config = config
+        self._clock = clock
+        self._messages: dict[Place, _Renewed] = {}
+        self._due: list[tuple[int, int, Place]] = []  # a heap of times in ms; entries of dropped messages stay in it
+        self._number = count()
+        self._timer: asyncio.TimerHandle | None = None
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def add(self, client: Client, group: str, topic: str, receipt: Receipt) -> None:
+        """Renew a message for a client from now on."""
+        place = place_of(group, topic, receipt.handle)
+        self._messages[place] = _Renewed(client, group, topic, receipt)
+        self._plan(place, receipt)
+
+    def drop(self, group: str, topic: str, receipt: Receipt) -> None:
+        """Renew a message no longer."""
+        if self._messages:
+            self._messages.pop(place_of(group, topic, receipt.handle), None)
+
+    def client_left(self, client: Client) -> None:
+        """Make the messages of a client that is gone visible soon."""
+        for place, message in list(self._messages.items()):
+            if message.client is client:
+                del self._messages[place]
+                self._change(message, self._config.invisible_time_millis_when_clear, client)
+
+    def stop(self) -> None:
+        """Give all messages back."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        messages, self._messages = self._messages, {}
+        for message in messages.values():
+            self._change(message, self._config.invisible_time_millis_when_clear, message.client)
+
+    # --- time ---
+
+    def _plan(self, place: Place, receipt: Receipt) -> None:
+        due_ms = receipt.handle.visible_ms - self._config.renew_ahead_time_millis
+        heapq.heappush(self._due, (due_ms, next(self._number), place))
+        if self._timer is None:
+            seconds = self._config.renew_schedule_period_millis / 1000
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._renew_due)
+
+    def _renew_due(self) -> None:
+        self._timer = None
+        now_ms = self._clock.now_ms()
+        while self._due and self._due[0][0] <= now_ms:
+            _, _, place = heapq.heappop(self._due)
+            message = self._messages.get(place)
+            if message is not None:
+                self._renew(place, message, now_ms)
+        if self._due and self._timer is None:
+            seconds = self._config.renew_schedule_period_millis / 1000
+            self._timer = asyncio.get_running_loop().call_later(seconds, self._renew_due)
+
+    def _renew(self, place: Place, message: _Renewed, now_ms: int) -> None:
+        if now_ms - message.popped_ms >= self._config.renew_max_time_millis:
+            del self._messages[place]
+            return
+        extension_ms = EXTENSIONS_MS[min(message.times, len(EXTENSIONS_MS) - 1)]
+        message.times += 1
+        self._change(message, extension_ms, message.client, place)
+
+    def _change(self, message: _Renewed, invisible_ms: int, client: Client, place: Place | None = None) -> None:
+        link = client.link
+        if link is None:
+            return  # its broker has lost it, too: the invisible time ends by itself
+        handle = message.receipt.handle
+        fields = message.receipt.fields(message.group, message.topic) | {"invisibleTime": str(invisible_ms)}
+        command = remoting_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
+
+        async def change() -> None:
+            answer = await link.call(handle.broker_name, command, CHANGE_MS_MAX)
+            if answer.code == ResponseCode.SUCCESS:
+                message.receipt = message.receipt.changed(answer.ext)
+                self._renewed.note(message.group, message.topic, message.receipt)
+                message.failures = 0
+            else:
+                message.failures += 1
+            if place is not None and self._messages.get(place) is message:
+                self._go_on(place, message)
+
+        run(change(), lambda _: None, lambda error: self._failed(place, message, error))
+
+    def _failed(self, place: Place | None, message: _Renewed, error: Exception) -> None:
+        log.warning("invisible time can't be extended", extra={"group": message.group, "error": error})
+        message.failures += 1
+        if place is not None and self._messages.get(place) is message:
+            self._go_on(place, message)
+
+    def _go_on(self, place: Place, message: _Renewed) -> None:
+        """Plan the next renewal, unless too many have failed."""
+        if message.failures > self._config.max_renew_retry_times:
+            del self._messages[place]
+        else:
+            self._plan(place, message.receipt)

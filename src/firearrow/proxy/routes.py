@@ -1,0 +1,140 @@
+"""Routes of topics for clients, and the share of a consumer: `QueryRoute`, `QueryAssignment`.
+
+Every consumer gets each broker: brokers divide the messages by pops, and there is no balance between clients.
+
+Source: RocketMQ's ``RouteActivity``, ``TopicRouteHelper``.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+from collections.abc import Iterator, Sequence
+from typing import Final
+
+from firearrow.proxy.brokers import Brokers, QueueGroup
+from firearrow.proxy.calls import Context
+from firearrow.proxy.config import ProxyConfig
+from firearrow.proxy.messages import (
+    Address,
+    AddressScheme,
+    Assignment,
+    Broker,
+    Code,
+    Endpoints,
+    MessageQueue,
+    MessageType,
+    Permission,
+    QueryAssignmentRequest,
+    QueryAssignmentResponse,
+    QueryRouteRequest,
+    QueryRouteResponse,
+    Resource,
+)
+from firearrow.proxy.settings import LITE_BIND_TOPIC
+from firearrow.proxy.statuses import ProxyError, status
+from firearrow.proxy.validation import check_group, check_topic
+from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
+
+TYPE: Final = "message.type"
+ANY_QUEUE: Final = -1
+_TYPES: Final = {
+    "NORMAL": (MessageType.NORMAL,),
+    "FIFO": (MessageType.FIFO,),
+    "DELAY": (MessageType.DELAY,),
+    "TRANSACTION": (MessageType.TRANSACTION,),
+    "PRIORITY": (MessageType.PRIORITY,),
+    "LITE": (MessageType.LITE,),
+    "MIXED": (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION),
+}
+_UNKNOWN: Final = (MessageType.MESSAGE_TYPE_UNSPECIFIED,)
+
+
+def type_of(topic: TopicConfig | None) -> str:
+    """Return the type of a topic's messages, by its name in RocketMQ."""
+    return "UNSPECIFIED" if topic is None else topic.attributes.get(f"+{TYPE}", topic.attributes.get(TYPE, "NORMAL"))
+
+
+class Routes:
+    """Handlers of `QueryRoute` and `QueryAssignment`."""
+
+    def __init__(self, brokers: Brokers, config: ProxyConfig) -> None:
+        self._brokers = brokers
+        self._config = config
+
+    async def route(self, context: Context, request: QueryRouteRequest) -> QueryRouteResponse:
+        """Return the queues of a topic at all brokers."""
+        check_topic(request.topic.name)
+        name = request.topic.name
+        groups = (await self._brokers.route(name)).groups
+        types = _TYPES.get(type_of(await self._brokers.topic(name)), _UNKNOWN)
+        answer = QueryRouteResponse(status=status(Code.OK))
+        for group in groups:
+            for broker in self._brokers_of(group, request.endpoints):
+                for number, permission in enumerate(_permissions(group)):
+                    answer.message_queues.add(
+                        topic=request.topic, id=number, permission=permission, broker=broker, accept_message_types=types
+                    )
+        return answer
+
+    async def assignment(self, context: Context, request: QueryAssignmentRequest) -> QueryAssignmentResponse:
+        """Return the queues that a consumer receives from: all."""
+        check_topic(request.topic.name)
+        check_group(request.group.name)
+        groups = [group for group in (await self._brokers.route(request.topic.name)).groups if group.perm & PERM_READ]
+        config = await self._brokers.group(request.group.name)
+        in_order = config is not None and config.consume_message_orderly and LITE_BIND_TOPIC not in config.attributes
+        answer = QueryAssignmentResponse()
+        for group in groups:
+            broker = self._brokers_of(group, request.endpoints)[0]
+            numbers = range(group.read_queues) if in_order else (ANY_QUEUE,)
+            answer.assignments.extend(_assignment(request.topic, broker, number) for number in numbers)
+        if not answer.assignments:
+            raise ProxyError(Code.FORBIDDEN, "no readable queue")
+        answer.status.CopyFrom(status(Code.OK))
+        return answer
+
+    def _brokers_of(self, group: QueueGroup, asked: Endpoints) -> list[Broker]:
+        """Brokers of a name with the addresses of their proxies, the master first."""
+        return [
+            Broker(name=group.broker, id=number, endpoints=self._endpoints(at, asked))
+            for number, at in sorted(group.addresses.items())
+        ]
+
+    def _endpoints(self, at: tuple[str, int], asked: Endpoints) -> Endpoints:
+        """Address of a broker's proxy: the one that a client uses already, if it leads there.
+
+        A client behind a mapped port, such as Docker's, reaches no other.
+        """
+        if asked.addresses and (self._config.use_endpoint_port_from_request or not at[0]):
+            return asked
+        return Endpoints(scheme=scheme_of(at[0]), addresses=[Address(host=at[0], port=at[1])])
+
+
+def scheme_of(host: str) -> AddressScheme:
+    """Return the kind of an address."""
+    try:
+        return AddressScheme.IPv6 if ipaddress.ip_address(host).version == 6 else AddressScheme.IPv4
+    except ValueError:
+        return AddressScheme.DOMAIN_NAME
+
+
+def _permissions(group: QueueGroup) -> Iterator[Permission]:
+    """Permission of each queue: queues that can only be read first, then those that can only be written."""
+    reads = group.read_queues if group.perm & PERM_READ else 0
+    writes = group.write_queues if group.perm & PERM_WRITE else 0
+    both = min(reads, writes)
+    if not reads and not writes:
+        yield from [Permission.NONE] * max(1, group.read_queues, group.write_queues)
+    yield from [Permission.READ] * (reads - both)
+    yield from [Permission.WRITE] * (writes - both)
+    yield from [Permission.READ_WRITE] * both
+
+
+def _assignment(topic: Resource, broker: Broker, number: int) -> Assignment:
+    queue = MessageQueue(topic=topic, id=number, permission=Permission.READ_WRITE, broker=broker)
+    return Assignment(message_queue=queue)
+
+
+def names_of(groups: Sequence[QueueGroup]) -> list[str]:
+    """Return the names of brokers."""
+    return [group.broker for group in groups]

@@ -1,0 +1,136 @@
+"""The services of the proxy: a method for each RPC.
+
+Source: RocketMQ's ``GrpcMessagingApplication``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+from firearrow.clock import Clock
+from firearrow.net.grpc import Call, GrpcPeer, Method
+from firearrow.proxy.access import Users
+from firearrow.proxy.brokers import Asked, Brokers, Link
+from firearrow.proxy.calls import Context, client_id_of, read, streaming, table_of, unary
+from firearrow.proxy.clients import Clients
+from firearrow.proxy.config import ProxyConfig
+from firearrow.proxy.consuming import Consuming, fail_receive
+from firearrow.proxy.messages import (
+    AckMessageRequest,
+    AckMessageResponse,
+    ChangeInvisibleDurationRequest,
+    ChangeInvisibleDurationResponse,
+    EndTransactionRequest,
+    EndTransactionResponse,
+    ForwardMessageToDeadLetterQueueRequest,
+    ForwardMessageToDeadLetterQueueResponse,
+    HeartbeatRequest,
+    HeartbeatResponse,
+    NotifyClientTerminationRequest,
+    NotifyClientTerminationResponse,
+    QueryAssignmentRequest,
+    QueryAssignmentResponse,
+    QueryRouteRequest,
+    QueryRouteResponse,
+    RecallMessageRequest,
+    RecallMessageResponse,
+    ReceiveMessageRequest,
+    SendMessageRequest,
+    SendMessageResponse,
+    TelemetryCommand,
+)
+from firearrow.proxy.producing import Producing
+from firearrow.proxy.routes import Routes
+from firearrow.proxy.statuses import ProxyError, status_of
+
+
+class Service:
+    """The proxy without its ports: it serves calls by requests to ``brokers``."""
+
+    def __init__(self, brokers: Brokers, users: Users, config: ProxyConfig, clock: Clock) -> None:
+        self._brokers = brokers
+        self._users = users
+        self.clients: Final = Clients(brokers, config, clock)
+        self.consuming: Final = Consuming(brokers, self.clients, config, clock)
+        self._producing = Producing(brokers, config, clock)
+        self._routes = Routes(brokers, config)
+        self.clients.left.append(self.consuming.renewal.client_left)
+
+    def methods(self) -> Mapping[bytes, Method]:
+        """Methods by their paths."""
+        one, clients, consuming, producing = self._open, self.clients, self.consuming, self._producing
+        return table_of(
+            [
+                unary("QueryRoute", QueryRouteRequest, QueryRouteResponse, one, self._routes.route),
+                unary("Heartbeat", HeartbeatRequest, HeartbeatResponse, one, clients.heartbeat),
+                unary("SendMessage", SendMessageRequest, SendMessageResponse, one, producing.send),
+                unary("QueryAssignment", QueryAssignmentRequest, QueryAssignmentResponse, one, self._routes.assignment),
+                streaming("ReceiveMessage", ReceiveMessageRequest, one, consuming.receive, fail_receive),
+                unary("AckMessage", AckMessageRequest, AckMessageResponse, one, consuming.ack),
+                unary(
+                    "ForwardMessageToDeadLetterQueue",
+                    ForwardMessageToDeadLetterQueueRequest,
+                    ForwardMessageToDeadLetterQueueResponse,
+                    one,
+                    consuming.forward,
+                ),
+                unary("EndTransaction", EndTransactionRequest, EndTransactionResponse, one, producing.end),
+                Method("Telemetry", self._telemetry, takes_stream=True),
+                unary(
+                    "NotifyClientTermination",
+                    NotifyClientTerminationRequest,
+                    NotifyClientTerminationResponse,
+                    one,
+                    clients.terminated,
+                ),
+                unary(
+                    "ChangeInvisibleDuration",
+                    ChangeInvisibleDurationRequest,
+                    ChangeInvisibleDurationResponse,
+                    one,
+                    consuming.change,
+                ),
+                unary("RecallMessage", RecallMessageRequest, RecallMessageResponse, one, producing.recall),
+            ]
+        )
+
+    def stop(self) -> None:
+        """Give back the messages that clients have not acknowledged."""
+        self.consuming.renewal.stop()
+
+    def _open(self, call: Call) -> Context:
+        """Return the context of a call; ProxyError if its client is not known."""
+        user = self._users.user_of(call)
+        client_id = client_id_of(call)
+        link = self._link(call.peer)
+        link.prove(user)
+        return Context(call, client_id, link, user)
+
+    def _link(self, peer: GrpcPeer) -> Link:
+        """Return the link of a connection, which ends with it."""
+        link: Link | None = peer.attached
+        if link is None:
+            opened = link = peer.attached = self._brokers.link(peer.address, _unasked, lambda: peer.detach(opened))
+        return link
+
+    def _telemetry(self, call: Call, data: bytes) -> None:
+        try:
+            context = self._open(call)
+            command = read(TelemetryCommand, data)
+        except ProxyError as error:
+            call.send(TelemetryCommand(status=status_of(error)).SerializeToString())
+            call.end()
+            return
+        if call.ended is None:
+            call.cancelled = lambda: self.clients.stream_ended(call, context.client_id)
+            call.ended = lambda: self._stream_ended(call, context.client_id)
+        self.clients.telemetry(context, command)
+
+    def _stream_ended(self, call: Call, client_id: str) -> None:
+        self.clients.stream_ended(call, client_id)
+        call.end()
+
+
+def _unasked(asked: Asked) -> None:
+    """Take no request of a broker: this link has no registered client."""

@@ -1,0 +1,105 @@
+"""Settings of a client: what it sends when it begins, with the values that the proxy decides.
+
+Source: RocketMQ's ``GrpcClientSettingsManager``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+from firearrow.proxy.config import ProxyConfig
+from firearrow.proxy.messages import CustomizedBackoff, ExponentialBackoff, Settings
+from firearrow.proxy.times import duration_of
+from firearrow.wire.client_bodies import SubscriptionGroupConfig
+
+RETRY_DELAYS_MS: Final = tuple(
+    seconds * 1000
+    for seconds in (1, 5, 10, 30, 60, 120, 180, 240, 300, 360, 420, 480, 540, 600, 1200, 1800, 3600, 7200)
+)
+"""Times between redeliveries, unless a group has its own (RocketMQ's ``CustomizedRetryPolicy``)."""
+
+EXPONENTIAL_MS: Final = 5_000, 7_200_000, 2
+"""First and longest time, and factor (RocketMQ's ``ExponentialRetryPolicy``)."""
+
+LITE_QUOTA_DEFAULT: Final = 2000
+LITE_QUOTA: Final = "lite.sub.client.quota"
+LITE_BIND_TOPIC: Final = "lite.bind.topic"
+
+
+def merged(settings: Settings, group: SubscriptionGroupConfig | None, config: ProxyConfig) -> Settings:
+    """Return the settings for a client: its own, with the proxy's values in their places.
+
+    ``group`` is the configuration of a consumer's group, None if there is none yet.
+    """
+    found = Settings()
+    found.CopyFrom(settings)
+    if found.HasField("publishing"):
+        _merge_publishing(found, config)
+    elif found.HasField("subscription"):
+        _merge_subscription(found, group or SubscriptionGroupConfig(), config)
+    _merge_metric(found, config)
+    return found
+
+
+def _merge_publishing(settings: Settings, config: ProxyConfig) -> None:
+    policy = settings.backoff_policy
+    policy.max_attempts = config.grpc_client_producer_max_attempts
+    policy.exponential_backoff.CopyFrom(
+        _exponential(
+            config.grpc_client_producer_backoff_initial_millis,
+            config.grpc_client_producer_backoff_max_millis,
+            config.grpc_client_producer_backoff_multiplier,
+        )
+    )
+    settings.publishing.validate_message_type = config.enable_topic_message_type_check
+    settings.publishing.max_body_size = config.max_message_size
+
+
+def _merge_subscription(settings: Settings, group: SubscriptionGroupConfig, config: ProxyConfig) -> None:
+    subscription = settings.subscription
+    subscription.receive_batch_size = config.grpc_client_consumer_long_polling_batch_size
+    subscription.long_polling_timeout.CopyFrom(duration_of(config.grpc_client_consumer_max_long_polling_timeout_millis))
+    subscription.fifo = group.consume_message_orderly
+    subscription.lite_subscription_quota = lite_quota(group)
+    subscription.max_lite_topic_size = config.max_lite_topic_size
+    policy = settings.backoff_policy
+    policy.max_attempts = group.retry_max_times + 1
+    kind, values = retry_policy(group)
+    if kind == "EXPONENTIAL":
+        policy.exponential_backoff.CopyFrom(_exponential(*values))
+    else:
+        policy.customized_backoff.CopyFrom(CustomizedBackoff(next=map(duration_of, values)))
+
+
+def _merge_metric(settings: Settings, config: ProxyConfig) -> None:
+    mode = config.metric_collector_mode
+    settings.metric.Clear()
+    settings.metric.on = mode != "off"
+    if mode == "proxy":
+        settings.metric.endpoints.CopyFrom(settings.access_point)
+    elif mode == "on":
+        host, _, port = config.metric_collector_address.rpartition(":")
+        settings.metric.endpoints.addresses.add(host=host, port=int(port or 0))
+
+
+def retry_policy(group: SubscriptionGroupConfig) -> tuple[str, Sequence[int]]:
+    """Return the kind of a group's retry policy and its values: times in ms, or first, longest time and factor."""
+    policy = group.group_retry_policy
+    if policy.get("type") == "EXPONENTIAL":
+        found: dict[str, Any] = policy.get("exponentialRetryPolicy") or {}
+        initial, longest, factor = EXPONENTIAL_MS
+        values = found.get("initial", initial), found.get("max", longest), found.get("multiplier", factor)
+        return "EXPONENTIAL", tuple(map(int, values))
+    custom: dict[str, Any] = policy.get("customizedRetryPolicy") or {}
+    return "CUSTOMIZED", tuple(map(int, custom.get("next") or RETRY_DELAYS_MS))
+
+
+def lite_quota(group: SubscriptionGroupConfig) -> int:
+    """Return the count of lite topics that a client of a group may subscribe to."""
+    text = group.attributes.get(LITE_QUOTA, "")
+    return int(text) if text.isdigit() else LITE_QUOTA_DEFAULT
+
+
+def _exponential(initial_ms: int, longest_ms: int, factor: int) -> ExponentialBackoff:
+    return ExponentialBackoff(initial=duration_of(initial_ms), max=duration_of(longest_ms), multiplier=factor)
