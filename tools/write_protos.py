@@ -18,7 +18,12 @@ ROOT = Path(__file__).parent.parent
 PROXY = ROOT / "src" / "firearrow" / "proxy"
 PROTO = PROXY / "proto"
 COMPILED = PROTO / "descriptors.binpb"
-STUBS = {"messages": ["apache.rocketmq.v2"]}
+OTLP = "opentelemetry.proto"
+STUBS = {
+    "messages": ["apache.rocketmq.v2"],
+    "grpcmessages": ["grpc.health.v1", "grpc.reflection.v1"],
+    "otlpmessages": [f"{OTLP}.{it}.v1" for it in ("collector.metrics", "metrics", "common", "resource")],
+}
 WELL_KNOWN = (duration_pb2, timestamp_pb2)
 
 F = FieldDescriptorProto
@@ -50,18 +55,19 @@ def compiled() -> FileDescriptorSet:
 
 
 def stub(packages: list[str], found: FileDescriptorSet) -> str:
-    """Return the stub of a module with the messages of some packages, and Protobuf's well-known ones."""
+    """Return the stub of a module with the messages of some packages, and Protobuf's well-known ones that they use."""
+    mine = [file for file in found.file if file.package in packages]
+    imported = {name for file in mine for name in file.dependency}
     prefixes = [f".{package}." for package in [*packages, "google.protobuf"]]
     parts = [HEAD]
-    for known in WELL_KNOWN:
+    for known in (it for it in WELL_KNOWN if it.DESCRIPTOR.name in imported):
         (message,) = known.DESCRIPTOR.message_types_by_name.values()
         proto = DescriptorProto()
         message.CopyToProto(proto)
         parts.append(_message(proto, prefixes, f"_Message, well_known_types.{proto.name}"))
-    for file in found.file:
-        if file.package in packages:
-            parts += map(_enum, file.enum_type)
-            parts += [_message(it, prefixes) for it in file.message_type]
+    for file in mine:
+        parts += map(_enum, file.enum_type)
+        parts += [_message(it, prefixes) for it in file.message_type]
     return _formatted("\n".join(parts))
 
 
@@ -130,8 +136,11 @@ def _literal(names: list[str]) -> str:
 
 
 def _formatted(text: str) -> str:
-    command = [sys.executable, "-m", "ruff", "format", "--stdin-filename", "messages.pyi", "-"]
-    return subprocess.run(command, cwd=ROOT, input=text, check=True, capture_output=True, text=True).stdout
+    """Return the text formatted, without imports that it does not use."""
+    for words in (["check", "--fix-only", "--select", "F401"], ["format"]):
+        command = [sys.executable, "-m", "ruff", *words, "--stdin-filename", "messages.pyi", "-"]
+        text = subprocess.run(command, cwd=ROOT, input=text, check=True, capture_output=True, text=True).stdout
+    return text
 
 
 if __name__ == "__main__":

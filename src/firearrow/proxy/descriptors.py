@@ -9,21 +9,24 @@ Enums are `IntEnum`; the field of a message reads as a plain `int`, since a newe
 
 from enum import IntEnum
 from functools import cache
-from importlib.resources import files
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, TypeVar
 
 from firearrow.errors import ConfigError
+from firearrow.wire.grpc import CallFailed, Status
 
 try:
     from google.protobuf import descriptor_pb2, duration_pb2, timestamp_pb2
     from google.protobuf.descriptor import Descriptor, EnumDescriptor
     from google.protobuf.descriptor_pool import DescriptorPool
-    from google.protobuf.message import Message
+    from google.protobuf.message import DecodeError, Message
     from google.protobuf.message_factory import GetMessageClass
 except ImportError:
     raise ConfigError("gRPC needs protobuf: install Firearrow with the extra grpc (docs/start.md)") from None
 
-FILE: Final = "proto/descriptors.binpb"
+AnyMessage = TypeVar("AnyMessage", bound=Message)
+
+FILE: Final = Path(__file__).with_name("proto") / "descriptors.binpb"
 WELL_KNOWN: Final = "google.protobuf"
 
 
@@ -33,15 +36,14 @@ def pool() -> DescriptorPool:
     filled = DescriptorPool()
     for known in (duration_pb2, timestamp_pb2):
         filled.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
-    compiled = files(__package__).joinpath(FILE).read_bytes()
-    for file in descriptor_pb2.FileDescriptorSet.FromString(compiled).file:
+    for file in descriptor_pb2.FileDescriptorSet.FromString(FILE.read_bytes()).file:
         filled.AddSerializedFile(file.SerializeToString())
     return filled
 
 
-def member(package: str, name: str) -> type[Message] | type[IntEnum]:
-    """Return the message class or enum of a protocol's package; AttributeError if it has none of the name."""
-    for full_name in (f"{package}.{name}", f"{WELL_KNOWN}.{name}"):
+def member(name: str, *packages: str) -> type[Message] | type[IntEnum]:
+    """Return the message class or enum of a name in a protocol's packages; AttributeError if they have none."""
+    for full_name in [f"{package}.{name}" for package in (*packages, WELL_KNOWN)]:
         try:
             return _message(pool().FindMessageTypeByName(full_name))
         except KeyError:
@@ -50,7 +52,15 @@ def member(package: str, name: str) -> type[Message] | type[IntEnum]:
             return _enum(pool().FindEnumTypeByName(full_name))
         except KeyError:
             pass
-    raise AttributeError(f"{package} has no message or enum {name}")
+    raise AttributeError(f"{packages[0]} has no message or enum {name}")
+
+
+def parsed(kind: type[AnyMessage], received: bytes) -> AnyMessage:
+    """Return a message that a client sent; CallFailed if the bytes are no message of the kind."""
+    try:
+        return kind.FromString(received)
+    except DecodeError:
+        raise CallFailed(Status.INTERNAL, f"the bytes are no {kind.__name__}") from None
 
 
 def _message(descriptor: Descriptor) -> type[Message]:

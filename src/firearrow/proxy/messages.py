@@ -8,5 +8,5 @@ from firearrow.proxy.descriptors import member
 
 def __getattr__(name: str) -> object:
     """Make the class when it is first used."""
-    made = globals()[name] = member("apache.rocketmq.v2", name)
+    made = globals()[name] = member(name, "apache.rocketmq.v2")
     return made
