@@ -7,6 +7,7 @@ from typing import Final
 
 import msgspec
 
+from firearrow.errors import MessageError
 from firearrow.message import properties as keys_of
 from firearrow.message.compress import DECOMPRESSED_BYTES_MAX, decompress
 from firearrow.message.hosts import Host
@@ -129,6 +130,15 @@ class MessageView(msgspec.Struct, frozen=True):
     def offset_message_id(self) -> str:
         """The id that names the place of the record."""
         return encode_offset_id(self.store_host, self.physical_offset)
+
+    def offset_in(self, lmq: str) -> int:
+        """Return the queue offset in an LMQ that has the message, too; MessageError if it has not."""
+        queues = self.properties.get(keys_of.INNER_MULTI_DISPATCH, "").split(",")
+        offsets = self.properties.get(keys_of.INNER_MULTI_QUEUE_OFFSET, "").split(",")
+        try:
+            return int(offsets[queues.index(lmq)])
+        except (ValueError, IndexError):
+            raise MessageError(f"the message is not in queue {lmq}") from None
 
     @property
     def transaction_type(self) -> int:

@@ -15,6 +15,9 @@ from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 
+QueueAt = tuple[str, int]
+"""Broker name and queue id."""
+
 
 class Link(Protocol):
     """Way to the brokers for one client."""
@@ -81,8 +84,12 @@ class Brokers(Protocol):
         """Return the route of a topic for clients; ProxyError if there is none."""
         ...
 
-    def own_route(self, topic: str) -> Running[TopicRoute]:
-        """Return the part of a route that this proxy sends to; ProxyError if there is none."""
+    def write_queues(self, topic: str) -> Running[Sequence[QueueAt]]:
+        """Return the queues that this proxy sends to, by broker name and number; ProxyError for an unknown topic."""
+        ...
+
+    def readable(self, topic: str) -> Running[Sequence[str]]:
+        """Return the names of the brokers that this proxy receives from; ProxyError for an unknown topic."""
         ...
 
     def topic(self, topic: str) -> Running[TopicConfig | None]:

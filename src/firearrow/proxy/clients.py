@@ -24,6 +24,8 @@ from firearrow.net.replies import run
 from firearrow.proxy.brokers import Asked, Brokers, Link
 from firearrow.proxy.calls import Context, failure
 from firearrow.proxy.config import ProxyConfig
+from firearrow.proxy.delivery import message_of
+from firearrow.proxy.handles import Place
 from firearrow.proxy.messages import (
     ClientType,
     Code,
@@ -36,7 +38,6 @@ from firearrow.proxy.messages import (
     Status,
     TelemetryCommand,
 )
-from firearrow.proxy.outgoing import message_of
 from firearrow.proxy.settings import LITE_BIND_TOPIC, merged
 from firearrow.proxy.statuses import ProxyError, status
 from firearrow.proxy.transactionids import TransactionId
@@ -87,6 +88,8 @@ class Client:
         self.link: Link | None = None
         self.stream: Call | None = None
         self.version = ""
+        self.held: set[Place] = set()
+        """Places of messages that are renewed for it."""
 
     @property
     def is_consumer(self) -> bool:
@@ -233,7 +236,7 @@ class Clients:
         if self._table.get(client.client_id) is client:
             del self._table[client.client_id]
             for call in self.left:
-                call(client)
+                call(client)  # while it has its link
         link, client.link = client.link, None
         if link is not None:
             link.close()

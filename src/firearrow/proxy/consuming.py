@@ -14,19 +14,20 @@ from collections.abc import Sequence
 from itertools import count
 from typing import Final, NamedTuple
 
-from firearrow.client.message import Message as PoppedMessage
-from firearrow.client.message import messages_in
 from firearrow.client.pop.popcalls import PoppedHandles, times_of
 from firearrow.client.queues import Queue
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.message import properties as keys_of
+from firearrow.message.model import MessageView
+from firearrow.message.names import lite_queue
 from firearrow.net.grpc import Call
 from firearrow.net.replies import Reply, run
 from firearrow.proxy.brokers import Brokers
 from firearrow.proxy.calls import Context
 from firearrow.proxy.clients import Client, Clients
 from firearrow.proxy.config import ProxyConfig
+from firearrow.proxy.delivery import message_of, records_in
 from firearrow.proxy.handles import Receipt, Renewed, parse_receipt
 from firearrow.proxy.messages import (
     AckMessageRequest,
@@ -34,6 +35,7 @@ from firearrow.proxy.messages import (
     AckMessageResultEntry,
     ChangeInvisibleDurationRequest,
     ChangeInvisibleDurationResponse,
+    ClientType,
     Code,
     FilterExpression,
     FilterType,
@@ -43,19 +45,19 @@ from firearrow.proxy.messages import (
     ReceiveMessageResponse,
     Settings,
     Status,
+    Subscription,
     Timestamp,
 )
-from firearrow.proxy.outgoing import message_of
 from firearrow.proxy.renewal import Renewal
+from firearrow.proxy.settings import merged
 from firearrow.proxy.statuses import ProxyError, status, status_of, status_of_all, status_of_answer
 from firearrow.proxy.times import duration_ms, timestamp_of
 from firearrow.proxy.validation import check_group, check_invisible_ms, check_topic
-from firearrow.wire.bodies import PERM_READ
 from firearrow.wire.client_bodies import tags_in
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import request as remoting_request
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.pop import ANY_QUEUE, parse_order_counts
+from firearrow.wire.pop import ANY_QUEUE, TOPIC, Handle, parse_order_counts
 
 log = logging.getLogger(__name__)
 
@@ -75,10 +77,16 @@ _NOTHING: Final = {
 
 
 class _Popped(NamedTuple):
-    """A received message, and its handle."""
+    """A received message, its handle, and the count of its earlier deliveries."""
 
-    message: PoppedMessage
+    view: MessageView
     receipt: Receipt
+    attempts: int
+
+    @property
+    def message_id(self) -> str:
+        """Id from its sender, or otherwise the address of its record."""
+        return self.view.unique_key or self.view.offset_message_id
 
 
 class Consuming:
@@ -98,12 +106,9 @@ class Consuming:
     async def receive(self, context: Context, request: ReceiveMessageRequest) -> None:
         """Receive messages of a topic, and send them: first a status, at last the time."""
         client = self._clients.get(context.client_id)
-        if client is None:
-            raise ProxyError(
-                Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client: open a Telemetry stream"
-            )
-        wait_ms = self._wait_ms(context, request, client.settings)
         topic, group = request.message_queue.topic, request.group
+        settings = await self._settings(client, request)
+        wait_ms = self._wait_ms(context, request, settings)
         check_topic(topic.name)
         check_group(group.name)
         renews = self._config.enable_proxy_auto_renew and request.auto_renew
@@ -113,10 +118,47 @@ class Consuming:
             invisible_ms = duration_ms(request.invisible_duration)
             check_invisible_ms(invisible_ms, self._config, self._config.min_invisible_time_mills_for_recv)
         broker = await self._broker(request)
+        in_order = settings.subscription.fifo
+        is_lite = client is not None and settings.client_type == ClientType.LITE_PUSH_CONSUMER
+        if is_lite and client is not None:
+            self._check_lite(client)
+            command = self._pop_of_lite(context, request, invisible_ms, wait_ms, broker)
+        else:
+            command = self._pop(request, invisible_ms, wait_ms, broker, in_order=in_order)
+        answer = await context.link.call(broker, command, wait_ms + POP_MORE_MS)
+        if answer.code:
+            _send_nothing(context.call, answer, self._clock.now_ms())
+            return
+        if is_lite:
+            popped = _popped_of_lite(answer, topic.name, broker)
+        else:
+            popped = _popped(answer, Queue(topic.name, broker, ANY_QUEUE), in_order=in_order)
+        self._deliver(context, request, settings, popped, client if renews else None)
+
+    async def _settings(self, client: Client | None, request: ReceiveMessageRequest) -> Settings:
+        """Settings of a client. One that has not sent any, or not yet, receives by those of its group.
+
+        Java: ReceiveMessageActivity fails. The Python client's simple consumer may receive before its settings arrive.
+        """
+        if client is not None:
+            return client.settings
+        if self._config.enable_proxy_auto_renew and request.auto_renew:
+            raise ProxyError(
+                Code.UNRECOGNIZED_CLIENT_TYPE,
+                "cannot find client settings for this client: messages are renewed only for a client with a Telemetry "
+                "stream",
+            )
+        check_group(request.group.name)
+        settings = Settings(subscription=Subscription(group=request.group))
+        return merged(settings, await self._brokers.group(request.group.name), self._config)
+
+    def _pop(
+        self, request: ReceiveMessageRequest, invisible_ms: int, wait_ms: int, broker: str, *, in_order: bool
+    ) -> AnyCommand:
         expression = request.filter_expression
         fields = {
-            "consumerGroup": group.name,
-            "topic": topic.name,
+            "consumerGroup": request.group.name,
+            "topic": request.message_queue.topic.name,
             "queueId": str(ANY_QUEUE),
             "maxMsgNums": str(min(request.batch_size, MESSAGES_MAX)),
             "invisibleTime": str(invisible_ms),
@@ -125,18 +167,39 @@ class Consuming:
             "initMode": str(FROM_NOW),
             "expType": "SQL92" if expression.type == FilterType.SQL else "TAG",
             "exp": expression.expression or "*",
-            "order": "true" if client.settings.subscription.fifo else "false",
+            "order": "true" if in_order else "false",
             "bname": broker,
         }
         if request.HasField("attempt_id"):
             fields["attemptId"] = request.attempt_id
-        command = remoting_request(RequestCode.POP_MESSAGE, fields)
-        answer = await context.link.call(broker, command, wait_ms + POP_MORE_MS)
-        if answer.code:
-            _send_nothing(context.call, answer, self._clock.now_ms())
-            return
-        popped = self._popped(answer, Queue(topic.name, broker, ANY_QUEUE), in_order=client.settings.subscription.fifo)
-        self._deliver(context, request, client, popped, renews=renews)
+        return remoting_request(RequestCode.POP_MESSAGE, fields)
+
+    def _pop_of_lite(
+        self, context: Context, request: ReceiveMessageRequest, invisible_ms: int, wait_ms: int, broker: str
+    ) -> AnyCommand:
+        fields = {
+            "clientId": context.client_id,
+            "consumerGroup": request.group.name,
+            "topic": request.message_queue.topic.name,
+            "maxMsgNum": str(min(request.batch_size, MESSAGES_MAX)),
+            "invisibleTime": str(invisible_ms),
+            "pollTime": str(wait_ms),
+            "bornTime": str(self._clock.now_ms()),
+            "bname": broker,
+        }
+        if request.HasField("attempt_id"):
+            fields["attemptId"] = request.attempt_id
+        return remoting_request(RequestCode.POP_LITE_MESSAGE, fields)
+
+    def _check_lite(self, client: Client) -> None:
+        """Refuse messages of lite topics to a client that can't be told about them, or that holds too many."""
+        if client.stream is None:
+            raise ProxyError(Code.BAD_REQUEST, f"The client [{client.client_id}] is disconnected.")
+        held = len(client.held)
+        if held > self._config.max_lite_renew_num_per_channel:
+            raise ProxyError(
+                Code.FORBIDDEN, f"The client [{client.client_id}] has too many unacked messages. Unacked count: {held}"
+            )
 
     def _wait_ms(self, context: Context, request: ReceiveMessageRequest, settings: Settings) -> int:
         """Time that a receive waits for messages; ProxyError if its client does not wait for long enough."""
@@ -159,28 +222,19 @@ class Consuming:
 
     async def _broker(self, request: ReceiveMessageRequest) -> str:
         """Name of the broker to receive from: the client's choice, or any."""
-        groups = (await self._brokers.own_route(request.message_queue.topic.name)).groups
-        names = [group.broker for group in groups if group.perm & PERM_READ and group.read_queues]
+        names = await self._brokers.readable(request.message_queue.topic.name)
         if not names:
             raise ProxyError(Code.FORBIDDEN, "no readable queue")
         asked = request.message_queue.broker.name
         return asked if asked in names else names[next(self._turn) % len(names)]
 
-    def _popped(self, answer: AnyCommand, queue: Queue, *, in_order: bool) -> list[_Popped]:
-        ext = answer.ext
-        handles = PoppedHandles(queue, int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"]), ext)
-        counts = parse_order_counts(ext.get("orderCountInfo", "")) if in_order else {}
-        found: list[_Popped] = []
-        for message in messages_in(answer.body, queue.broker):
-            text = message.view.properties.get(keys_of.POP_CHECKPOINT) or handles.of(message)
-            if counts:
-                message.reconsume_times = times_of(message, counts)
-            receipt = parse_receipt(f"{text} {message.view.physical_offset}")
-            found.append(_Popped(message, receipt))
-        return found
-
     def _deliver(
-        self, context: Context, request: ReceiveMessageRequest, client: Client, popped: list[_Popped], *, renews: bool
+        self,
+        context: Context,
+        request: ReceiveMessageRequest,
+        settings: Settings,
+        popped: list[_Popped],
+        renewed_for: Client | None,
     ) -> None:
         """Send the messages that the client asked for; acknowledge or bury the others."""
         call = context.call
@@ -188,13 +242,13 @@ class Consuming:
             self._give_back(context, request, popped)
             return
         topic, group = request.message_queue.topic.name, request.group.name
-        attempts_max = client.settings.backoff_policy.max_attempts
+        attempts_max = settings.backoff_policy.max_attempts
         wanted = _tags(request.filter_expression)
         taken: list[_Popped] = []
         for one in popped:
-            if wanted is not None and (one.message.tag or "") not in wanted:
+            if wanted is not None and one.view.properties.get(keys_of.TAGS, "") not in wanted:
                 self._drop(context, one.receipt, group, topic)
-            elif one.message.reconsume_times >= attempts_max:
+            elif one.attempts >= attempts_max:
                 self._bury(context, one, group, topic)
             else:
                 taken.append(one)
@@ -203,12 +257,11 @@ class Consuming:
             return
         call.send(ReceiveMessageResponse(status=status(Code.OK)).SerializeToString())
         for one in taken:
-            message = message_of(
-                one.message.view, topic=topic, receipt=str(one.receipt), times=one.message.reconsume_times
-            )
+            message = message_of(one.view, topic, one.attempts)
+            message.system_properties.receipt_handle = str(one.receipt)
             call.send(ReceiveMessageResponse(message=message).SerializeToString())
-            if renews:
-                self.renewal.add(client, group, topic, one.receipt)
+            if renewed_for is not None:
+                self.renewal.add(renewed_for, group, topic, one.receipt)
         _send_time(call, self._clock.now_ms())
 
     # --- acknowledgements ---
@@ -320,7 +373,7 @@ class Consuming:
 
         async def bury() -> None:
             receipt = popped.receipt
-            command = _burial(receipt, group, topic, popped.message.message_id)
+            command = _burial(receipt, group, topic, popped.message_id)
             answer = await context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX)
             if answer.code:
                 raise BrokerError.of(answer.code, answer.remark, receipt.handle.broker_name)
@@ -336,6 +389,34 @@ class Consuming:
                 RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields | {"invisibleTime": str(NACK_MS)}
             )
             _ignored(context.link.call(one.receipt.handle.broker_name, command, ACK_MS_MAX), "given back")
+
+
+def _popped(answer: AnyCommand, queue: Queue, *, in_order: bool) -> list[_Popped]:
+    """Read the messages of an answer to a pop."""
+    ext = answer.ext
+    handles = PoppedHandles(queue, int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"]), ext)
+    counts = parse_order_counts(ext.get("orderCountInfo", "")) if in_order else {}
+    found: list[_Popped] = []
+    for view in records_in(answer.body):
+        text = view.properties.get(keys_of.POP_CHECKPOINT) or handles.of(view)
+        receipt = parse_receipt(f"{text} {view.physical_offset}")
+        found.append(_Popped(view, receipt, times_of(view, counts) if counts else view.reconsume_times))
+    return found
+
+
+def _popped_of_lite(answer: AnyCommand, topic: str, broker: str) -> list[_Popped]:
+    """Read the messages of an answer to a pop of lite topics: each lite topic has one queue, and offsets of its own."""
+    ext = answer.ext
+    times = int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"])
+    counts = ext.get("orderCountInfo", "").split(";")
+    found: list[_Popped] = []
+    for number, view in enumerate(records_in(answer.body)):
+        offset = view.offset_in(lite_queue(topic, view.properties.get(keys_of.LITE_TOPIC, "")))
+        handle = Handle(offset, *times, TOPIC, broker, 0, offset)
+        words = counts[number].split(" ") if number < len(counts) else []
+        attempts = int(words[-1]) if len(words) == 3 else 0
+        found.append(_Popped(view, Receipt(handle, view.physical_offset), attempts))
+    return found
 
 
 def _burial(receipt: Receipt, group: str, topic: str, message_id: str) -> AnyCommand:

@@ -19,13 +19,13 @@ from firearrow.net.loopback import Loopback
 from firearrow.net.replies import Reply
 from firearrow.net.server import Peer
 from firearrow.proxy.access import Anyone, Signed, Users
-from firearrow.proxy.brokers import Asked, Link, QueueGroup, TopicRoute
+from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
 from firearrow.proxy.service import Service
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
 from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response, request
@@ -33,6 +33,7 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.requests import REQUESTS
 
 HEARTBEAT: Final = RequestCode.HEART_BEAT
+TOPICS_MAX: Final = 10_000  # whose queues are kept; more are looked up again
 
 
 class LocalLink:
@@ -128,6 +129,7 @@ class LocalBrokers:
         self._rights = rights
         self._host = host
         self._port = port
+        self._written: dict[str, tuple[TopicConfig, list[QueueAt]]] = {}
 
     def link(self, address: str, asked: Callable[[Asked], None], lost: Callable[[], None]) -> LocalLink:
         """Open a link for the client at an address."""
@@ -141,16 +143,36 @@ class LocalBrokers:
 
     async def route(self, topic: str) -> TopicRoute:
         """Return the queues of a topic at this broker; ProxyError if it does not have it."""
-        config = self._broker.topics.get(topic)
-        if config is None:
-            raise ProxyError(Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {topic}")
+        config = self._config(topic)
         broker = self._broker.config
         addresses = {broker.broker_id: (self._host, self._port())}
         name = broker.broker_name
         queues = QueueGroup(name, config.read_queue_nums, config.write_queue_nums, config.perm, addresses)
         return TopicRoute([queues])
 
-    own_route = route
+    async def write_queues(self, topic: str) -> Sequence[QueueAt]:
+        """Return the queues of a topic that can be written."""
+        config = self._config(topic)
+        known = self._written.get(topic)
+        if known is None or known[0] is not config:
+            count = config.write_queue_nums if config.perm & PERM_WRITE else 0
+            name = self._broker.config.broker_name
+            if len(self._written) >= TOPICS_MAX:
+                self._written.clear()
+            known = self._written[topic] = config, [(name, number) for number in range(count)]
+        return known[1]
+
+    async def readable(self, topic: str) -> Sequence[str]:
+        """Return the broker, if the topic can be read."""
+        config = self._config(topic)
+        is_readable = config.perm & PERM_READ and config.read_queue_nums
+        return [self._broker.config.broker_name] if is_readable else []
+
+    def _config(self, topic: str) -> TopicConfig:
+        config = self._broker.topics.get(topic)
+        if config is None:
+            raise ProxyError(Code.TOPIC_NOT_FOUND, f"No topic route info in name server for the topic: {topic}")
+        return config
 
     async def topic(self, topic: str) -> TopicConfig | None:
         """Return the configuration of a topic."""

@@ -8,15 +8,15 @@ Source: RocketMQ's ``SendMessageActivity``, ``RecallMessageActivity``, ``EndTran
 
 from __future__ import annotations
 
-from itertools import count
 from typing import Final
 
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.recall import RecallHandle
+from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_PREPARED, TRANSACTION_ROLLBACK
 from firearrow.net.replies import Reply
-from firearrow.proxy.brokers import Brokers, QueueGroup
+from firearrow.proxy.brokers import Brokers
 from firearrow.proxy.calls import Context
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import (
@@ -32,28 +32,30 @@ from firearrow.proxy.messages import (
     TransactionResolution,
     TransactionSource,
 )
-from firearrow.proxy.routes import type_of
-from firearrow.proxy.sending import check_type, properties_of, queue_for, sys_flag_of
+from firearrow.proxy.messagetypes import check_type, check_type_name
+from firearrow.proxy.queuechoice import Turns, queue_for
+from firearrow.proxy.routes import topic_type
+from firearrow.proxy.sending import properties_of, queue_key_of, sys_flag_of, text_of
 from firearrow.proxy.statuses import ProxyError, code_of, status, status_of_all
 from firearrow.proxy.times import time_ms
 from firearrow.proxy.transactionids import TransactionId
 from firearrow.proxy.validation import check_send, check_topic
-from firearrow.wire.bodies import PERM_WRITE
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import request as remoting_request
 from firearrow.wire.frame import AnyCommand
 
 SEND_MS_MAX: Final = 2000
-COMMIT, ROLLBACK = 8, 12
-"""Decisions about a transaction, as in the flags of a stored message."""
+TEMPLATE_TOPIC: Final = "TBW102"  # of topics that a send creates
 _STORED: Final = {
     ResponseCode.SUCCESS: Code.OK,
     ResponseCode.FLUSH_DISK_TIMEOUT: Code.MASTER_PERSISTENCE_TIMEOUT,
     ResponseCode.FLUSH_SLAVE_TIMEOUT: Code.SLAVE_PERSISTENCE_TIMEOUT,
     ResponseCode.SLAVE_NOT_AVAILABLE: Code.HA_NOT_AVAILABLE,
 }
-_DECISIONS: Final = {TransactionResolution.COMMIT: COMMIT, TransactionResolution.ROLLBACK: ROLLBACK}
-_RECALLABLE: Final = ("DELAY", "MIXED")
+_DECISIONS: Final = {
+    TransactionResolution.COMMIT: TRANSACTION_COMMIT,
+    TransactionResolution.ROLLBACK: TRANSACTION_ROLLBACK,
+}
 
 
 class Producing:
@@ -63,60 +65,32 @@ class Producing:
         self._brokers = brokers
         self._config = config
         self._clock = clock
-        self._turn = count()
+        self._turns = Turns()
 
     # --- SendMessage ---
 
     async def send(self, context: Context, request: SendMessageRequest) -> SendMessageResponse:
         """Store messages, and answer with the result of each."""
+        now_ms = self._clock.now_ms()
+        check_send(request, self._config, now_ms)
         messages = request.messages
-        check_send(request, self._config, self._clock.now_ms())
         topic = messages[0].topic.name
+        sender = context.address
+        found = [properties_of(message, self._config, sender=sender, now_ms=now_ms) for message in messages]
         if self._config.enable_topic_message_type_check:
-            check_type(topic, type_of(await self._brokers.topic(topic)), messages[0])
-        groups = [one for one in (await self._brokers.own_route(topic)).groups if one.perm & PERM_WRITE]
-        sent = [(message, *self._sent(context, message, groups)) for message in messages]
+            check_type(topic, topic_type(await self._brokers.topic(topic)), found[0])
+        queues = await self._brokers.write_queues(topic)
+        sent: list[tuple[Message, str, Reply[AnyCommand]]] = []
+        for message, properties in zip(messages, found, strict=True):
+            key = queue_key_of((message,))
+            broker, queue_id = queue_for(key, queues) if key else self._turns.queue_of(queues)
+            command = _send_of(message, broker, queue_id, text_of(properties))
+            sent.append((message, broker, context.link.call(broker, command, SEND_MS_MAX)))
         answer = SendMessageResponse()
         for message, broker, reply in sent:
             self._note(answer.entries.add(), message, broker, await reply)
         answer.status.CopyFrom(status_of_all({Code(entry.status.code) for entry in answer.entries}, "no message"))
         return answer
-
-    def _sent(self, context: Context, message: Message, groups: list[QueueGroup]) -> tuple[str, Reply[AnyCommand]]:
-        broker, queue_id = self._queue(message, groups)
-        properties = message.system_properties
-        topic = message.topic.name
-        fields = {
-            "a": topic,
-            "b": topic,
-            "c": "TBW102",
-            "d": "4",
-            "e": str(queue_id),
-            "f": str(sys_flag_of(message)),
-            "g": str(time_ms(properties.born_timestamp)),
-            "h": "0",
-            "i": properties_of(message, context.address, self._config),
-            "j": "0",
-            "k": "false",
-            "m": "false",
-            "n": broker,
-        }
-        command = remoting_request(RequestCode.SEND_MESSAGE_V2, fields, message.body)
-        return broker, context.link.call(broker, command, SEND_MS_MAX)
-
-    def _queue(self, message: Message, groups: list[QueueGroup]) -> tuple[str, int]:
-        """Choose a queue: by the message group, or by turns."""
-        total = sum(group.write_queues for group in groups)
-        if not total:
-            raise ProxyError(Code.FORBIDDEN, "no writable queue")
-        properties = message.system_properties
-        key = properties.message_group or properties.lite_topic
-        number = queue_for(key, total) if key else next(self._turn) % total
-        for group in groups:
-            if number < group.write_queues:
-                return group.broker, number
-            number -= group.write_queues
-        raise AssertionError("the number is one of a queue")
 
     def _note(self, entry: SendResultEntry, message: Message, broker: str, answer: AnyCommand) -> None:
         """Write the result of a message."""
@@ -128,7 +102,7 @@ class Producing:
         entry.message_id = message.system_properties.message_id
         entry.offset = queue_offset = int(ext["queueOffset"])
         entry.recall_handle = ext.get("recallHandle", "")
-        if sys_flag_of(message) & 4:
+        if sys_flag_of(message) & TRANSACTION_PREPARED:
             place = decode_offset_id(ext["msgId"])
             entry.transaction_id = str(TransactionId(broker, queue_offset, place.physical_offset))
         else:
@@ -140,11 +114,7 @@ class Producing:
         """Recall a message that waits for its delivery time."""
         check_topic(request.topic.name)
         topic = request.topic.name
-        kind = type_of(await self._brokers.topic(topic))
-        if kind not in _RECALLABLE:
-            raise ProxyError(
-                Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE, f"recall is not supported for the topic type {kind}"
-            )
+        check_type_name(topic_type(await self._brokers.topic(topic)), "DELAY")
         try:
             handle = RecallHandle.decode(request.recall_handle)
         except MessageError:
@@ -186,3 +156,25 @@ class Producing:
         if answer.code:
             raise ProxyError(code_of(answer.code), answer.remark)
         return EndTransactionResponse(status=status(Code.OK))
+
+
+def _send_of(message: Message, broker: str, queue_id: int, properties: str) -> AnyCommand:
+    """Request that stores a message."""
+    topic = message.topic.name
+    system = message.system_properties
+    fields = {
+        "a": topic,
+        "b": topic,
+        "c": TEMPLATE_TOPIC,
+        "d": "4",
+        "e": str(queue_id),
+        "f": str(sys_flag_of(message)),
+        "g": str(time_ms(system.born_timestamp)),
+        "h": "0",
+        "i": properties,
+        "j": "0",
+        "k": "false",
+        "m": "false",
+        "n": broker,
+    }
+    return remoting_request(RequestCode.SEND_MESSAGE_V2, fields, message.body)

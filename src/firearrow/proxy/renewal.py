@@ -62,20 +62,28 @@ class Renewal:
     def add(self, client: Client, group: str, topic: str, receipt: Receipt) -> None:
         """Renew a message for a client from now on."""
         place = place_of(group, topic, receipt.handle)
+        self._forget(place)
         self._messages[place] = _Renewed(client, group, topic, receipt)
+        client.held.add(place)
         self._plan(place, receipt)
 
     def drop(self, group: str, topic: str, receipt: Receipt) -> None:
         """Renew a message no longer."""
         if self._messages:
-            self._messages.pop(place_of(group, topic, receipt.handle), None)
+            self._forget(place_of(group, topic, receipt.handle))
+
+    def _forget(self, place: Place) -> _Renewed | None:
+        message = self._messages.pop(place, None)
+        if message is not None:
+            message.client.held.discard(place)
+        return message
 
     def client_left(self, client: Client) -> None:
         """Make the messages of a client that is gone visible soon."""
-        for place, message in list(self._messages.items()):
-            if message.client is client:
-                del self._messages[place]
-                self._change(message, self._config.invisible_time_millis_when_clear, client)
+        for place in list(client.held):
+            message = self._forget(place)
+            assert message is not None, "a client holds only messages that are renewed"
+            self._change(message, self._config.invisible_time_millis_when_clear)
 
     def stop(self) -> None:
         """Give all messages back."""
@@ -84,7 +92,7 @@ class Renewal:
             self._timer = None
         messages, self._messages = self._messages, {}
         for message in messages.values():
-            self._change(message, self._config.invisible_time_millis_when_clear, message.client)
+            self._change(message, self._config.invisible_time_millis_when_clear)
 
     # --- time ---
 
@@ -109,14 +117,14 @@ class Renewal:
 
     def _renew(self, place: Place, message: _Renewed, now_ms: int) -> None:
         if now_ms - message.popped_ms >= self._config.renew_max_time_millis:
-            del self._messages[place]
+            self._forget(place)
             return
         extension_ms = EXTENSIONS_MS[min(message.times, len(EXTENSIONS_MS) - 1)]
         message.times += 1
-        self._change(message, extension_ms, message.client, place)
+        self._change(message, extension_ms, place)
 
-    def _change(self, message: _Renewed, invisible_ms: int, client: Client, place: Place | None = None) -> None:
-        link = client.link
+    def _change(self, message: _Renewed, invisible_ms: int, place: Place | None = None) -> None:
+        link = message.client.link
         if link is None:
             return  # its broker has lost it, too: the invisible time ends by itself
         handle = message.receipt.handle
@@ -145,6 +153,6 @@ class Renewal:
     def _go_on(self, place: Place, message: _Renewed) -> None:
         """Plan the next renewal, unless too many have failed."""
         if message.failures > self._config.max_renew_retry_times:
-            del self._messages[place]
+            self._forget(place)
         else:
             self._plan(place, message.receipt)

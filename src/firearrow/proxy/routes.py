@@ -8,7 +8,7 @@ Source: RocketMQ's ``RouteActivity``, ``TopicRouteHelper``.
 from __future__ import annotations
 
 import ipaddress
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Final
 
 from firearrow.proxy.brokers import Brokers, QueueGroup
@@ -22,7 +22,6 @@ from firearrow.proxy.messages import (
     Code,
     Endpoints,
     MessageQueue,
-    MessageType,
     Permission,
     QueryAssignmentRequest,
     QueryAssignmentResponse,
@@ -30,6 +29,7 @@ from firearrow.proxy.messages import (
     QueryRouteResponse,
     Resource,
 )
+from firearrow.proxy.messagetypes import accepted_types
 from firearrow.proxy.settings import LITE_BIND_TOPIC
 from firearrow.proxy.statuses import ProxyError, status
 from firearrow.proxy.validation import check_group, check_topic
@@ -37,21 +37,11 @@ from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
 
 TYPE: Final = "message.type"
 ANY_QUEUE: Final = -1
-_TYPES: Final = {
-    "NORMAL": (MessageType.NORMAL,),
-    "FIFO": (MessageType.FIFO,),
-    "DELAY": (MessageType.DELAY,),
-    "TRANSACTION": (MessageType.TRANSACTION,),
-    "PRIORITY": (MessageType.PRIORITY,),
-    "LITE": (MessageType.LITE,),
-    "MIXED": (MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION),
-}
-_UNKNOWN: Final = (MessageType.MESSAGE_TYPE_UNSPECIFIED,)
 
 
-def type_of(topic: TopicConfig | None) -> str:
-    """Return the type of a topic's messages, by its name in RocketMQ."""
-    return "UNSPECIFIED" if topic is None else topic.attributes.get(f"+{TYPE}", topic.attributes.get(TYPE, "NORMAL"))
+def topic_type(topic: TopicConfig | None) -> str:
+    """Return the type of a topic's messages, by its name in RocketMQ; UNSPECIFIED for an unknown topic."""
+    return "UNSPECIFIED" if topic is None else topic.attributes.get(TYPE, "NORMAL")
 
 
 class Routes:
@@ -66,7 +56,7 @@ class Routes:
         check_topic(request.topic.name)
         name = request.topic.name
         groups = (await self._brokers.route(name)).groups
-        types = _TYPES.get(type_of(await self._brokers.topic(name)), _UNKNOWN)
+        types = accepted_types(topic_type(await self._brokers.topic(name)))
         answer = QueryRouteResponse(status=status(Code.OK))
         for group in groups:
             for broker in self._brokers_of(group, request.endpoints):
@@ -133,8 +123,3 @@ def _permissions(group: QueueGroup) -> Iterator[Permission]:
 def _assignment(topic: Resource, broker: Broker, number: int) -> Assignment:
     queue = MessageQueue(topic=topic, id=number, permission=Permission.READ_WRITE, broker=broker)
     return Assignment(message_queue=queue)
-
-
-def names_of(groups: Sequence[QueueGroup]) -> list[str]:
-    """Return the names of brokers."""
-    return [group.broker for group in groups]

@@ -19,8 +19,7 @@ from firearrow.broker.lite.events import LiteEvents
 from firearrow.broker.lite.subscriptions import Subscriber
 from firearrow.broker.pop.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
 from firearrow.errors import BrokerError
-from firearrow.message import names, properties
-from firearrow.message.model import MessageView
+from firearrow.message import names
 from firearrow.message.record import iter_records
 from firearrow.store import Fetch, GetResult, GetStatus
 from firearrow.wire.codes import ResponseCode
@@ -116,7 +115,7 @@ class LitePopping:
         self._stats.got(group, header.topic, result.count, len(result.records))
         if result.count == result.next_offset - queue_offset:
             return result.records, range(queue_offset, result.next_offset)
-        return result.records, [_offset_in(view, queue) for view in iter_records(result.records)]
+        return result.records, [view.offset_in(queue) for view in iter_records(result.records)]
 
     def _read(
         self, header: PopLiteMessage, queue: str, queue_offset: int, count: int, only_resident: bool
@@ -209,13 +208,6 @@ class LitePopping:
             self._offsets.reset(group, queue, _QUEUE_ID, queue_offset)
             self._orders.forget(queue, group)
             self._events.freed(group, queue)
-
-
-def _offset_in(view: MessageView, queue: str) -> int:
-    """Return the queue offset of a message in an LMQ."""
-    queues = view.properties[properties.INNER_MULTI_DISPATCH].split(",")
-    offsets = view.properties[properties.INNER_MULTI_QUEUE_OFFSET].split(",")
-    return int(offsets[queues.index(queue)])
 
 
 _CONSUMED: Final[dict[str, FieldValue]] = {"popTime": 0, "invisibleTime": 0, "reviveQid": 0}

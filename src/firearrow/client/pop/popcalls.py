@@ -20,6 +20,7 @@ from firearrow.client.session.answers import read_number
 from firearrow.errors import BrokerError, ConfigError, RemoteProtocolError
 from firearrow.message import names
 from firearrow.message import properties as keys_of
+from firearrow.message.model import MessageView
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import BatchAckBody, SubscriptionData
 from firearrow.wire.codes import RequestCode, ResponseCode
@@ -120,9 +121,9 @@ class PopCalls:
         for message in messages:
             properties = message.view.properties
             if keys_of.POP_CHECKPOINT not in properties:
-                properties[keys_of.POP_CHECKPOINT] = handles.of(message)
+                properties[keys_of.POP_CHECKPOINT] = handles.of(message.view)
                 if counts:
-                    message.reconsume_times = times_of(message, counts)
+                    message.reconsume_times = times_of(message.view, counts)
             properties.setdefault(keys_of.FIRST_POP_TIME, str(pop_ms))
             message.topic = session.bare(queue.topic)
         return messages
@@ -207,8 +208,8 @@ class PoppedHandles:
         self._lmq_seen = 0
         self._heads: dict[tuple[int, int], str] = {}
 
-    def of(self, message: Message) -> str:
-        view = message.view
+    def of(self, view: MessageView) -> str:
+        """Handle of a message."""
         if names.is_lmq(self._queue.topic) and not view.reconsume_times:
             place, queue_offset = (0, 0), self._next_of_lmq()
         else:
@@ -232,14 +233,13 @@ class PoppedHandles:
         return Handle(start, *self._times, origin, self._queue.broker, queue_id, 0).head
 
 
-def times_of(message: Message, counts: Mapping[tuple[int, str], int]) -> int:
+def times_of(view: MessageView, counts: Mapping[tuple[int, str], int]) -> int:
     """Count of earlier pops of a message that was popped in order."""
-    view = message.view
     origin = origin_of(view.topic)
     found = counts.get((origin, f"qo{view.queue_id}%{view.queue_offset}"))
     if found is None:
         found = counts.get((origin, str(view.queue_id)))
-    return found or message.reconsume_times
+    return found or view.reconsume_times
 
 
 _NOTHING: Final[Sequence[int]] = (ResponseCode.PULL_NOT_FOUND, ResponseCode.POLLING_TIMEOUT, ResponseCode.POLLING_FULL)
