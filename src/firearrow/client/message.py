@@ -224,11 +224,12 @@ def messages_in(body: bytes, broker: str, namespace: str = "") -> list[Message]:
 def _messages_of(view: MessageView, broker: str, namespace: str) -> list[Message]:
     """Messages of a record that must be decoded."""
     if view.sys_flag & _WRAPPED == _WRAPPED:
-        return [Message.received(one, broker, namespace) for one in _unwrapped(view)]
+        return [Message.received(one, broker, namespace) for one in unwrapped(view)]
     return [Message.received(view, broker, namespace)]
 
 
-def _unwrapped(view: MessageView) -> Iterator[MessageView]:
+def unwrapped(view: MessageView) -> Iterator[MessageView]:
+    """Yield the messages of an inner batch; MessageError if its body is damaged."""
     for number, member in enumerate(split_batch(view.body_decompressed())):
         yield replace(
             view,

@@ -1,0 +1,197 @@
+"""Messages as consumers receive them: a stored record as a Protobuf message.
+
+Each fact is in one place of the record::
+
+    tag, keys            TAGS, KEYS at its spaces
+    message_id           UNIQ_KEY, or otherwise the place of the record
+    body_digest          MD5 of the body that is sent, in upper-case hex
+    message_type         see `messagetypes`
+    born_host            __BORNHOST, or otherwise the address of the sender
+    delivery_timestamp   TIMER_DELIVER_MS, or the sender's clock and TIMER_DELAY_SEC
+    priority             _SYS_MSG_PRIORITY_, if it is a number of 0 or more
+    receipt_handle       POP_CK
+    delivery_attempt     earlier attempts and 1
+    dead_letter_queue    DLQ_ORIGIN_TOPIC and DLQ_ORIGIN_MESSAGE_ID
+
+All properties without a reserved name are the application's.
+
+Remoting producers compress large bodies by zlib, LZ4 or Zstandard. RocketMQ calls all of them GZIP, and several of its
+clients can't read them. Here such a body is decompressed, so every client can read it. A body in GZIP, or one that
+can't be decompressed, goes out as it is.
+
+Source: RocketMQ's ``GrpcConverter#buildMessage``, ``#buildSystemProperties``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from functools import lru_cache
+from hashlib import md5
+from typing import Any, Final
+
+from firearrow.client.message import unwrapped
+from firearrow.errors import ConfigError, MessageError
+from firearrow.javanumbers import INT_MAX, INT_TEXT, LONG_TEXT
+from firearrow.message import names
+from firearrow.message import properties as keys_of
+from firearrow.message.compress import decompress
+from firearrow.message.model import MessageView
+from firearrow.message.record import MESSAGE_BODY_BYTES_MAX, iter_records
+from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
+from firearrow.proxy.messages import (
+    DeadLetterQueue,
+    Digest,
+    DigestType,
+    Encoding,
+    Message,
+    Resource,
+    SystemProperties,
+    Timestamp,
+)
+from firearrow.proxy.messagetypes import type_of
+from firearrow.proxy.times import TIME_SECONDS_MAX, timestamp_of
+from firearrow.proxy.validation import is_blank
+
+GZIP_BEGINNING: Final = b"\x1f\x8b"
+NAMESPACE_END: Final = "%"
+
+_WRAPPED: Final = INNER_BATCH | NEED_UNWRAP
+_MD5: Final = int(DigestType.MD5)
+_IDENTITY: Final = int(Encoding.IDENTITY)
+_GZIP: Final = int(Encoding.GZIP)
+_is_int: Final = re.compile(INT_TEXT).fullmatch
+_is_long: Final = re.compile(LONG_TEXT).fullmatch
+
+# Properties whose text is a field as it is.
+_FIELDS: Final = (
+    (keys_of.TAGS, "tag"),
+    (keys_of.SHARDING_KEY, "message_group"),
+    (keys_of.LITE_TOPIC, "lite_topic"),
+    (keys_of.POP_CHECKPOINT, "receipt_handle"),
+    (keys_of.TRACE_CONTEXT, "trace_context"),
+)
+
+
+def records_in(body: bytes) -> list[MessageView]:
+    """Read the records of an answer to a pop; an inner batch counts as its messages.
+
+    An inner batch with a damaged body stays one record. Raises MessageError for a damaged record.
+    """
+    views: list[MessageView] = []
+    for view in iter_records(body):
+        views += _messages_of(view) if view.sys_flag & _WRAPPED == _WRAPPED else (view,)
+    return views
+
+
+def _messages_of(view: MessageView) -> list[MessageView]:
+    try:
+        return list(unwrapped(view))
+    except (ConfigError, MessageError):
+        return [view]
+
+
+def message_of(
+    view: MessageView, topic: str = "", attempts: int | None = None, body_bytes_max: int = MESSAGE_BODY_BYTES_MAX
+) -> Message:
+    """Return the message of a record.
+
+    ``topic`` is the one that the consumer has asked for, by default the record's: a retry topic is not shown.
+    ``attempts`` is the count of earlier attempts, by default the record's. A compressed body goes out as it is if it
+    would have more than ``body_bytes_max`` bytes otherwise.
+    """
+    body, encoding = _body_of(view, body_bytes_max)
+    properties = view.properties
+    born_host = properties.get(keys_of.BORN_HOST, "")
+    fields: dict[str, Any] = {
+        "message_id": properties.get(keys_of.UNIQUE_KEY) or view.offset_message_id,
+        "body_digest": Digest(type=_MD5, checksum=md5(body, usedforsecurity=False).hexdigest().upper()),
+        "body_encoding": encoding,
+        "message_type": type_of(properties),
+        "born_timestamp": timestamp_of(view.born_timestamp_ms),
+        "born_host": view.born_host.ip if is_blank(born_host) else born_host,
+        "store_timestamp": timestamp_of(view.store_timestamp_ms),
+        "store_host": str(view.store_host),
+        "queue_id": view.queue_id,
+        "queue_offset": view.queue_offset,
+        "delivery_attempt": (view.reconsume_times if attempts is None else attempts) + 1,
+    }
+    for name, field in _FIELDS:
+        if name in properties:
+            fields[field] = properties[name]
+    if keys_of.KEYS in properties:
+        fields["keys"] = keys_in(properties[keys_of.KEYS])
+    if not _RARE.isdisjoint(properties):
+        fields |= _rare_fields(properties, view.born_timestamp_ms)
+    own = {name: text for name, text in properties.items() if name not in keys_of.RESERVED}
+    return Message(
+        topic=resource_of(topic or view.topic),
+        user_properties=own,
+        system_properties=SystemProperties(**fields),
+        body=body,
+    )
+
+
+def keys_in(text: str) -> list[str]:
+    """Split keys at each space; empty words at the end are left out (Java's ``String#split``)."""
+    bare = text.rstrip(" ")
+    return bare.split(" ") if bare else []
+
+
+@lru_cache(maxsize=1024)  # topics are few compared to messages
+def resource_of(name: str) -> Resource:
+    """Return a topic or group with its namespace apart: ``ns%orders`` is ``orders`` in ``ns``.
+
+    Names of the system have no namespace. The prefix of a retry or dead-letter topic stays in front of the name.
+    Callers must not change the resource.
+    """
+    if names.is_system_topic(name) or name.startswith(names.SYSTEM_GROUP_PREFIX):
+        return Resource(name=name)
+    prefix = next((it for it in (names.RETRY_PREFIX, names.DLQ_PREFIX) if name.startswith(it)), "")
+    namespace, mark, bare = name[len(prefix) :].partition(NAMESPACE_END)
+    return Resource(resource_namespace=namespace, name=prefix + bare) if namespace and mark else Resource(name=name)
+
+
+def _body_of(view: MessageView, body_bytes_max: int) -> tuple[bytes, int]:
+    """Return the body to send and its encoding."""
+    body = view.body
+    if not view.sys_flag & COMPRESSED:
+        return body, _IDENTITY
+    if body.startswith(GZIP_BEGINNING):
+        return body, _GZIP
+    try:
+        return decompress(body, view.sys_flag, body_bytes_max), _IDENTITY
+    except (ConfigError, MessageError):
+        return body, _GZIP  # as RocketMQ sends it
+
+
+_RARE: Final = frozenset(
+    {keys_of.TIMER_DELAY_SEC, keys_of.TIMER_DELIVER_MS, keys_of.PRIORITY, keys_of.DLQ_ORIGIN_TOPIC}
+)
+
+
+def _rare_fields(properties: Mapping[str, str], born_ms: int) -> dict[str, Any]:
+    fields: dict[str, Any] = {}
+    delivery = _delivery_time(properties, born_ms)
+    if delivery is not None:
+        fields["delivery_timestamp"] = delivery
+    priority = properties.get(keys_of.PRIORITY, "")
+    if _is_int(priority) and 0 <= int(priority) <= INT_MAX:
+        fields["priority"] = int(priority)
+    topic, message_id = properties.get(keys_of.DLQ_ORIGIN_TOPIC), properties.get(keys_of.DLQ_ORIGIN_MESSAGE_ID)
+    if topic is not None and message_id is not None:
+        fields["dead_letter_queue"] = DeadLetterQueue(topic=topic, message_id=message_id)
+    return fields
+
+
+def _delivery_time(properties: Mapping[str, str], born_ms: int) -> Timestamp | None:
+    """Return the sender's delivery time, None without a readable one.
+
+    Java: a delay counts from the reception, and an unreadable one ends the whole answer.
+    """
+    delay, time = properties.get(keys_of.TIMER_DELAY_SEC), properties.get(keys_of.TIMER_DELIVER_MS, "")
+    if delay is not None:
+        ms = born_ms + int(delay) * 1000 if _is_long(delay) else -1
+    else:
+        ms = int(time) if _is_long(time) else -1
+    return timestamp_of(ms) if 0 <= ms <= TIME_SECONDS_MAX * 1000 else None

@@ -1,0 +1,137 @@
+"""Properties that a send stores, and its system flag: RocketMQ's translation of a Protobuf message.
+
+A field of `SystemProperties` becomes a property of the remoting protocol::
+
+    tag                                    TAGS
+    keys                                   KEYS, joined by a space
+    message_id                             UNIQ_KEY
+    message_type = TRANSACTION             TRAN_MSG = true
+    orphaned_transaction_recovery_duration CHECK_IMMUNITY_TIME_IN_SECONDS, only with TRANSACTION
+    delivery_timestamp                     TIMER_DELIVER_MS, with ``useDelayLevel`` also DELAY
+    priority                               _SYS_MSG_PRIORITY_
+    delivery_attempt                       RECONSUME_TIME, 0 if it is absent
+    message_group                          __SHARDINGKEY
+    lite_topic                             __LITE_TOPIC
+    trace_context                          TRACE_CONTEXT
+    born_host                              __BORNHOST, the address of the connection if it is blank
+    born_timestamp                         BORN_TIMESTAMP in ms, 0 if it is absent
+
+PGROUP is the topic: RocketMQ 5 has no producer groups, and a check of a transaction goes to the producers of its topic.
+
+Source: RocketMQ's ``SendMessageActivity#buildMessageProperty``, ``#buildSysFlag``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+from firearrow.errors import MessageError
+from firearrow.message import properties as keys_of
+from firearrow.message.sysflag import COMPRESSED, TRANSACTION_PREPARED
+from firearrow.proxy.config import ProxyConfig
+from firearrow.proxy.messages import Code, Encoding, Message, MessageType, SystemProperties
+from firearrow.proxy.statuses import ProxyError
+from firearrow.proxy.times import is_time, time_ms
+from firearrow.proxy.validation import is_blank
+
+_TRANSACTION: Final = int(MessageType.TRANSACTION)
+_GZIP: Final = int(Encoding.GZIP)
+_UNIT_MS: Final = {"s": 1000, "m": 60_000, "h": 3_600_000, "d": 86_400_000}
+
+
+def sys_flag_of(message: Message) -> int:
+    """Return the system flag of a message to send: a body in GZIP counts as compressed, and stays as it is."""
+    system = message.system_properties
+    flag = COMPRESSED if system.body_encoding == _GZIP else 0
+    return flag | TRANSACTION_PREPARED if system.message_type == _TRANSACTION else flag
+
+
+def properties_of(message: Message, config: ProxyConfig, *, sender: str, now_ms: int) -> dict[str, str]:
+    """Return the properties that a message is stored with.
+
+    The message must have passed `validation.check_message`. ``sender`` is the address of its connection as
+    ``host:port``, ``now_ms`` the time in ms since 1970.
+    """
+    system = message.system_properties
+    properties = dict(message.user_properties)
+    properties[keys_of.TAGS] = system.tag
+    keys = system.keys
+    if keys:
+        properties[keys_of.KEYS] = " ".join(keys)
+    properties[keys_of.UNIQUE_KEY] = system.message_id
+    if system.message_type == _TRANSACTION:
+        properties[keys_of.TRANSACTION_PREPARED] = "true"
+        if system.HasField("orphaned_transaction_recovery_duration"):
+            seconds = system.orphaned_transaction_recovery_duration.seconds
+            properties[keys_of.CHECK_IMMUNITY_SEC] = str(seconds)
+    if system.HasField("delivery_timestamp"):
+        properties |= _delivery(time_ms(system.delivery_timestamp), config, now_ms)
+    if system.HasField("priority"):
+        properties[keys_of.PRIORITY] = str(system.priority)
+    properties[keys_of.RECONSUME_TIME] = str(system.delivery_attempt)
+    properties[keys_of.PRODUCER_GROUP] = message.topic.name
+    if group := system.message_group:
+        properties[keys_of.SHARDING_KEY] = group
+    if lite_topic := system.lite_topic:
+        properties[keys_of.LITE_TOPIC] = lite_topic
+    if context := system.trace_context:
+        properties[keys_of.TRACE_CONTEXT] = context
+    properties |= _birth(system, sender)
+    return properties
+
+
+def _delivery(delivery_ms: int, config: ProxyConfig, now_ms: int) -> dict[str, str]:
+    found = {keys_of.TIMER_DELIVER_MS: str(delivery_ms)}
+    if config.use_delay_level:
+        found[keys_of.DELAY_LEVEL] = str(delay_level_of(config.message_delay_level, delivery_ms - now_ms))
+    return found
+
+
+def _birth(system: SystemProperties, sender: str) -> dict[str, str]:
+    found = {}
+    host = system.born_host
+    if is_blank(host):
+        host = sender
+    if host:
+        found[keys_of.BORN_HOST] = host
+    born = system.born_timestamp
+    if is_time(born):
+        found[keys_of.BORN_TIMESTAMP] = str(time_ms(born))
+    return found
+
+
+def delay_level_of(levels: str, delay_ms: int) -> int:
+    """Return the level (1 is the first) with the shortest delay above ``delay_ms``, or otherwise the longest.
+
+    ``levels`` is a valid ``messageDelayLevel``.
+    """
+    delays_ms = [int(word[:-1]) * _UNIT_MS[word[-1]] for word in levels.split()]
+    by_delay = sorted((level_ms, number) for number, level_ms in enumerate(delays_ms, 1))
+    return next((number for level_ms, number in by_delay if level_ms > delay_ms), by_delay[-1][1])
+
+
+def text_of(properties: Mapping[str, str]) -> str:
+    """Return properties as a send carries them.
+
+    Raises ProxyError for a separator in the message id, the trace context or the born host: it would forge other
+    properties. Java: these become properties.
+    """
+    if "" in properties:
+        properties = {name: value for name, value in properties.items() if name}
+    try:
+        return keys_of.format(properties)
+    except MessageError as error:
+        raise ProxyError(Code.BAD_REQUEST, str(error)) from None
+
+
+def queue_key_of(messages: Sequence[Message]) -> str:
+    """Return the text that chooses the queue of a send: its message group or its lite topic, or nothing.
+
+    Several messages in one send have none.
+    """
+    if len(messages) != 1:
+        return ""
+    system = messages[0].system_properties
+    group = system.message_group
+    return system.lite_topic if is_blank(group) else group
