@@ -1,4 +1,4 @@
-"""Calls of clients: who makes one, and how its handler answers.
+"""Calls of clients: the client of each, and its answer.
 
 A handler is a coroutine that gets a `Context` and the request's message, and returns the answer's message. It runs
 without a task (`net.replies`). Whatever goes wrong becomes a status inside the answer, as RocketMQ's clients expect;

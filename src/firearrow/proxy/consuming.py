@@ -366,7 +366,7 @@ class Consuming:
         """Acknowledge a message without its client."""
         self._done(group, topic, receipt)
         command = remoting_request(RequestCode.ACK_MESSAGE, receipt.fields(group, topic))
-        _ignored(context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX), "acknowledged")
+        _ignored(context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX), "acknowledge")
 
     def _bury(self, context: Context, popped: _Popped, group: str, topic: str) -> None:
         """Put a message whose attempts are used up into the dead letter queue, then acknowledge it."""
@@ -379,7 +379,7 @@ class Consuming:
                 raise BrokerError.of(answer.code, answer.remark, receipt.handle.broker_name)
             self._drop(context, receipt, group, topic)
 
-        run(bury(), lambda _: None, lambda error: _log_failure("put into the dead letter queue", error))
+        run(bury(), lambda _: None, lambda error: _log_failure("bury", error))
 
     def _give_back(self, context: Context, request: ReceiveMessageRequest, popped: Sequence[_Popped]) -> None:
         """Make messages visible soon, because their client does not wait for them any more."""
@@ -388,7 +388,7 @@ class Consuming:
             command = remoting_request(
                 RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields | {"invisibleTime": str(NACK_MS)}
             )
-            _ignored(context.link.call(one.receipt.handle.broker_name, command, ACK_MS_MAX), "given back")
+            _ignored(context.link.call(one.receipt.handle.broker_name, command, ACK_MS_MAX), "give back")
 
 
 def _popped(answer: AnyCommand, queue: Queue, *, in_order: bool) -> list[_Popped]:
@@ -446,7 +446,7 @@ def _ignored(reply: Reply[AnyCommand], what: str) -> None:
 
 
 def _log_failure(what: str, error: Exception) -> None:
-    log.warning("message can't be %s: it is delivered again", what, extra={"error": error})
+    log.warning("message is not settled: it is delivered again", extra={"wanted": what, "error": error})
 
 
 def _tags(expression: FilterExpression) -> frozenset[str] | None:
