@@ -111,6 +111,13 @@ def test_an_unreadable_delivery_time_is_left_out(name: str, text: str) -> None:
     assert not system.HasField("delivery_timestamp")
 
 
+def test_times_are_present_even_at_zero() -> None:
+    """Clients in C# need them."""
+    system = message_of(view(born_timestamp_ms=0, store_timestamp_ms=0)).system_properties
+    assert system.HasField("born_timestamp")
+    assert system.HasField("store_timestamp")
+
+
 def test_a_born_time_out_of_bounds_can_be_sent() -> None:
     born = message_of(view(born_timestamp_ms=(1 << 63) - 1)).system_properties.born_timestamp
     assert born.seconds == 253_402_300_799

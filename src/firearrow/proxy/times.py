@@ -48,14 +48,22 @@ def check_duration(duration: Duration, code: Code = Code.BAD_REQUEST) -> None:
 
 
 def timestamp_of(ms: int) -> Timestamp:
-    """Return the timestamp for a time in ms since 1970; a time out of bounds becomes the nearest one within.
+    """Return the timestamp for a time in ms since 1970, like `set_time`."""
+    timestamp = Timestamp()
+    set_time(timestamp, ms)
+    return timestamp
+
+
+def set_time(timestamp: Timestamp, ms: int) -> None:
+    """Set a timestamp to a time in ms since 1970; a time out of bounds becomes the nearest one within.
 
     Java: Timestamps#fromMillis raises an exception for it.
     """
     seconds, rest = divmod(ms, 1000)
     if not TIME_SECONDS_MIN <= seconds <= TIME_SECONDS_MAX:
         seconds, rest = (TIME_SECONDS_MIN, 0) if ms < 0 else (TIME_SECONDS_MAX, 999)
-    return Timestamp(seconds=seconds, nanos=rest * _NANOS_OF_MS)
+    timestamp.seconds = seconds
+    timestamp.nanos = rest * _NANOS_OF_MS
 
 
 def duration_of(ms: int) -> Duration:
