@@ -10,9 +10,10 @@ Source: RocketMQ's ``DefaultAuthenticationContextBuilder``, ``AclSigner``.
 from __future__ import annotations
 
 import hmac
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
+from firearrow.auth.model import Action, Kind
 from firearrow.errors import BrokerError
 from firearrow.net.grpc import Call
 from firearrow.proxy.messages import Code
@@ -28,6 +29,14 @@ class Users(Protocol):
         """Return the user of a call, None if users are not checked; ProxyError if a call proves none."""
         ...
 
+    def check_topic(self, user: str | None, address: str, topic: str, *actions: Action) -> None:
+        """Raise ProxyError unless a user may do one of the actions on a topic."""
+        ...
+
+    def check_group(self, user: str | None, address: str, group: str) -> None:
+        """Raise ProxyError unless a user may consume as a group."""
+        ...
+
 
 class Anyone:
     """No check."""
@@ -36,12 +45,45 @@ class Anyone:
         """Return None."""
         return None
 
+    def check_topic(self, user: str | None, address: str, topic: str, *actions: Action) -> None:
+        """Allow everything."""
+
+    def check_group(self, user: str | None, address: str, group: str) -> None:
+        """Allow everything."""
+
+
+class Control(Protocol):
+    """Users and rights of the servers (`broker.access.control.AccessControl`)."""
+
+    def password_of(self, username: str) -> str | None:
+        """Return the secret of a user; raises BrokerError for an unknown or disabled one."""
+        ...
+
+    def check(self, username: str, ip: str, kind: Kind, name: str, actions: Sequence[Action]) -> None:
+        """Raise the BrokerError for a user that may do none of the actions."""
+        ...
+
 
 class Signed:
-    """Check of signatures; ``password_of`` returns a user's secret, or raises the BrokerError for an unknown one."""
+    """Check of signatures and rights; ``control`` returns the present users and rights."""
 
-    def __init__(self, password_of: Callable[[str], str | None]) -> None:
-        self._password_of = password_of
+    def __init__(self, control: Callable[[], Control]) -> None:
+        self._control = control
+
+    def check_topic(self, user: str | None, address: str, topic: str, *actions: Action) -> None:
+        """Raise ProxyError unless a user may do one of the actions on a topic."""
+        self._check(user, address, Kind.TOPIC, topic, actions)
+
+    def check_group(self, user: str | None, address: str, group: str) -> None:
+        """Raise ProxyError unless a user may consume as a group."""
+        self._check(user, address, Kind.GROUP, group, (Action.SUB,))
+
+    def _check(self, user: str | None, address: str, kind: Kind, name: str, actions: Sequence[Action]) -> None:
+        assert user is not None, "a call without a user is refused"
+        try:
+            self._control().check(user, address.rpartition(":")[0].strip("[]"), kind, name, actions)
+        except BrokerError as error:
+            raise ProxyError(Code.UNAUTHORIZED, error.remark) from None
 
     def user_of(self, call: Call) -> str | None:
         """Return the user that has signed a call; ProxyError if none has."""
@@ -51,7 +93,7 @@ class Signed:
         if algorithm != _ALGORITHM or not username:
             raise ProxyError(Code.UNAUTHORIZED, "username cannot be null.")
         try:
-            secret = self._password_of(username)
+            secret = self._control().password_of(username)
         except BrokerError as error:
             raise ProxyError(Code.UNAUTHORIZED, error.remark) from None
         signed = hmac.new((secret or "").encode(), call.fields.get(b"x-mq-date-time", b""), "sha1").hexdigest()

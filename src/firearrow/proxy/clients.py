@@ -16,11 +16,13 @@ import secrets
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
 
+from firearrow.auth.model import Action
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message.record import decode_record
 from firearrow.net.grpc import Call
 from firearrow.net.replies import run
+from firearrow.proxy.access import Users
 from firearrow.proxy.brokers import Asked, Brokers, Link
 from firearrow.proxy.calls import Context, failure
 from firearrow.proxy.config import ProxyConfig
@@ -97,6 +99,11 @@ class Client:
         return self.settings.HasField("subscription")
 
     @property
+    def is_lite(self) -> bool:
+        """Tell whether it consumes lite topics."""
+        return self.settings.client_type in _LITE
+
+    @property
     def group(self) -> str:
         """Group of a consumer."""
         return self.settings.subscription.group.name
@@ -148,14 +155,17 @@ class _Question(NamedTuple):
 class Clients:
     """The clients of a proxy, by their ids."""
 
-    def __init__(self, brokers: Brokers, config: ProxyConfig, clock: Clock) -> None:
+    def __init__(self, brokers: Brokers, users: Users, config: ProxyConfig, clock: Clock) -> None:
         self._brokers = brokers
+        self._users = users
         self._config = config
         self._clock = clock
         self._table: dict[str, Client] = {}
         self._questions: dict[str, _Question] = {}
         self.left: list[Callable[[Client], None]] = []
         """Called with a client that is forgotten."""
+        self.stream_lost: list[Callable[[Client], None]] = []
+        """Called with a client whose stream has broken."""
 
     def get(self, client_id: str) -> Client | None:
         """Return the client with an id, if it has sent its settings."""
@@ -190,8 +200,12 @@ class Clients:
         if settings.HasField("publishing"):
             for topic in settings.publishing.topics:
                 check_topic(topic.name)
+                self._users.check_topic(context.user, context.address, topic.name, Action.PUB)
         elif settings.HasField("subscription"):
             check_group(settings.subscription.group.name)
+            self._users.check_group(context.user, context.address, settings.subscription.group.name)
+            for entry in settings.subscription.subscriptions:
+                self._users.check_topic(context.user, context.address, entry.topic.name, Action.SUB)
             group = await self._brokers.group(settings.subscription.group.name)
             _check_kind(settings, group)
         else:
@@ -243,11 +257,16 @@ class Clients:
 
     # --- calls ---
 
+    def _own(self, context: Context) -> Client:
+        """Return the client of a call; ProxyError if it has no settings, or is another user's."""
+        client = self._table.get(context.client_id)
+        if client is None or client.user != context.user:
+            raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+        return client
+
     async def heartbeat(self, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
         """Note that a client is alive, and register it again."""
-        client = self._table.get(context.client_id)
-        if client is None:
-            raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+        client = self._own(context)
         if request.client_type in _CONSUMERS:
             check_group(request.group.name)
         elif request.client_type != ClientType.PRODUCER:
@@ -263,9 +282,7 @@ class Clients:
         self, context: Context, request: NotifyClientTerminationRequest
     ) -> NotifyClientTerminationResponse:
         """Forget a client that ends."""
-        client = self._table.get(context.client_id)
-        if client is None:
-            raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
+        client = self._own(context)
         if client.is_consumer:
             check_group(request.group.name)
         self._forget(client)
@@ -319,11 +336,15 @@ class Clients:
             result = DirectResult(consume_result=found, remark=_FROM_CLIENT)
             question.asked.answer(Response(body=fastjson.dumps(result)))
 
-    def stream_ended(self, call: Call, client_id: str) -> None:
+    def stream_ended(self, call: Call, client_id: str, *, is_broken: bool) -> None:
         """Note that a client's stream has ended; the client stays until it says nothing more."""
         client = self._table.get(client_id)
-        if client is not None and client.stream is call:
-            client.stream = None
+        if client is None or client.stream is not call:
+            return
+        client.stream = None
+        if is_broken:
+            for listener in self.stream_lost:
+                listener(client)
 
 
 def _check_kind(settings: Settings, group: SubscriptionGroupConfig | None) -> None:

@@ -28,7 +28,7 @@ from firearrow.proxy.settings import LITE_BIND_TOPIC, lite_quota
 from firearrow.proxy.statuses import ProxyError, status
 from firearrow.proxy.validation import check_group, check_lite_topic, check_topic
 from firearrow.wire import fastjson
-from firearrow.wire.client_bodies import LiteSubscription, LiteSubscriptionChanges
+from firearrow.wire.client_bodies import LiteAction, LiteSubscription, LiteSubscriptionChanges
 from firearrow.wire.client_bodies import OffsetOption as RemotingOption
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import request as remoting_request
@@ -36,6 +36,13 @@ from firearrow.wire.command import request as remoting_request
 CALL_MS_MAX: Final = 2000
 MORE_THAN_QUOTA: Final = 300
 """Lite topics of one request beyond the quota, whose excess the broker refuses itself."""
+
+_ACTIONS: Final[dict[int, LiteAction]] = {
+    LiteSubscriptionAction.PARTIAL_ADD: "PARTIAL_ADD",
+    LiteSubscriptionAction.PARTIAL_REMOVE: "PARTIAL_REMOVE",
+    LiteSubscriptionAction.COMPLETE_ADD: "COMPLETE_ADD",
+    LiteSubscriptionAction.COMPLETE_REMOVE: "COMPLETE_REMOVE",
+}
 
 
 class LiteSubscriptions:
@@ -54,9 +61,11 @@ class LiteSubscriptions:
         """Change the lite topics of a client at all brokers; the first that refuses decides the answer."""
         check_topic(request.topic.name)
         check_group(request.group.name)
-        action = LiteSubscriptionAction(request.action)
+        action = _ACTIONS.get(request.action)
+        if action is None:
+            raise ProxyError(Code.BAD_REQUEST, f"lite subscription action {request.action} is not known")
         topics = list(request.lite_topic_set)
-        if action is LiteSubscriptionAction.PARTIAL_ADD:
+        if action == "PARTIAL_ADD":
             for name in topics:
                 check_lite_topic(name, self._config)
             self._count(len(topics))
@@ -73,7 +82,7 @@ class LiteSubscriptions:
                 Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, f"{len(topics)} lite topics are above the quota of {quota}"
             )
         change = LiteSubscription(
-            action.name,
+            action,
             context.client_id,
             request.group.name,
             request.topic.name,
@@ -96,7 +105,12 @@ class LiteSubscriptions:
     async def _tell(self, link: Link, topic: str, change: LiteSubscription) -> None:
         body = fastjson.dumps(LiteSubscriptionChanges([change]))
         replies = [
-            (name, link.call(name, remoting_request(RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": name}, body), CALL_MS_MAX))
+            (
+                name,
+                link.call(
+                    name, remoting_request(RequestCode.LITE_SUBSCRIPTION_CTL, {"bname": name}, body), CALL_MS_MAX
+                ),
+            )
             for name in await self._brokers.readable(topic)
         ]
         for name, reply in replies:

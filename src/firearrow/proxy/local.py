@@ -113,12 +113,12 @@ class Rights:
         """Return the check of the signatures of calls."""
         if not self._broker.config.authentication_enabled:
             return Anyone()
-        return Signed(self._password_of)
+        return Signed(self._control)
 
-    def _password_of(self, username: str) -> str | None:
+    def _control(self) -> AccessControl:
         senders = self._broker.access.senders
         assert isinstance(senders, AccessControl), "authentication is on"
-        return senders.authentication.password_of(username)
+        return senders
 
 
 class LocalBrokers:

@@ -11,6 +11,8 @@ import ipaddress
 from collections.abc import Iterator
 from typing import Final
 
+from firearrow.auth.model import Action
+from firearrow.proxy.access import Users
 from firearrow.proxy.brokers import Brokers, QueueGroup
 from firearrow.proxy.calls import Context
 from firearrow.proxy.config import ProxyConfig
@@ -47,14 +49,16 @@ def topic_type(topic: TopicConfig | None) -> str:
 class Routes:
     """Handlers of `QueryRoute` and `QueryAssignment`."""
 
-    def __init__(self, brokers: Brokers, config: ProxyConfig) -> None:
+    def __init__(self, brokers: Brokers, users: Users, config: ProxyConfig) -> None:
         self._brokers = brokers
+        self._users = users
         self._config = config
 
     async def route(self, context: Context, request: QueryRouteRequest) -> QueryRouteResponse:
         """Return the queues of a topic at all brokers."""
         check_topic(request.topic.name)
         name = request.topic.name
+        self._users.check_topic(context.user, context.address, name, Action.PUB, Action.SUB)
         groups = (await self._brokers.route(name)).groups
         types = accepted_types(topic_type(await self._brokers.topic(name)))
         answer = QueryRouteResponse(status=status(Code.OK))
@@ -70,6 +74,8 @@ class Routes:
         """Return the queues that a consumer receives from: all."""
         check_topic(request.topic.name)
         check_group(request.group.name)
+        self._users.check_group(context.user, context.address, request.group.name)
+        self._users.check_topic(context.user, context.address, request.topic.name, Action.SUB)
         groups = [group for group in (await self._brokers.route(request.topic.name)).groups if group.perm & PERM_READ]
         config = await self._brokers.group(request.group.name)
         in_order = config is not None and config.consume_message_orderly and LITE_BIND_TOPIC not in config.attributes

@@ -16,6 +16,7 @@ from firearrow.proxy.calls import Context, client_id_of, read, streaming, table_
 from firearrow.proxy.clients import Clients
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.consuming import Consuming, fail_receive
+from firearrow.proxy.lite import LiteSubscriptions
 from firearrow.proxy.messages import (
     AckMessageRequest,
     AckMessageResponse,
@@ -25,12 +26,17 @@ from firearrow.proxy.messages import (
     EndTransactionResponse,
     ForwardMessageToDeadLetterQueueRequest,
     ForwardMessageToDeadLetterQueueResponse,
+    GetOffsetRequest,
+    GetOffsetResponse,
     HeartbeatRequest,
     HeartbeatResponse,
     NotifyClientTerminationRequest,
     NotifyClientTerminationResponse,
+    PullMessageRequest,
     QueryAssignmentRequest,
     QueryAssignmentResponse,
+    QueryOffsetRequest,
+    QueryOffsetResponse,
     QueryRouteRequest,
     QueryRouteResponse,
     RecallMessageRequest,
@@ -38,8 +44,13 @@ from firearrow.proxy.messages import (
     ReceiveMessageRequest,
     SendMessageRequest,
     SendMessageResponse,
+    SyncLiteSubscriptionRequest,
+    SyncLiteSubscriptionResponse,
     TelemetryCommand,
+    UpdateOffsetRequest,
+    UpdateOffsetResponse,
 )
+from firearrow.proxy.offsets import Offsets, fail_pull
 from firearrow.proxy.producing import Producing
 from firearrow.proxy.routes import Routes
 from firearrow.proxy.statuses import ProxyError, status_of
@@ -51,15 +62,18 @@ class Service:
     def __init__(self, brokers: Brokers, users: Users, config: ProxyConfig, clock: Clock) -> None:
         self._brokers = brokers
         self._users = users
-        self.clients: Final = Clients(brokers, config, clock)
+        self.clients: Final = Clients(brokers, users, config, clock)
         self.consuming: Final = Consuming(brokers, self.clients, config, clock)
         self._producing = Producing(brokers, config, clock)
-        self._routes = Routes(brokers, config)
+        self._routes = Routes(brokers, users, config)
+        self._offsets = Offsets(brokers, config)
+        self._lite = LiteSubscriptions(brokers, self.clients, config, clock)
         self.clients.left.append(self.consuming.renewal.client_left)
 
     def methods(self) -> Mapping[bytes, Method]:
         """Methods by their paths."""
-        one, clients, consuming, producing = self._open, self.clients, self.consuming, self._producing
+        one, clients, offsets = self._open, self.clients, self._offsets
+        consuming, producing = self.consuming, self._producing
         return table_of(
             [
                 unary("QueryRoute", QueryRouteRequest, QueryRouteResponse, one, self._routes.route),
@@ -92,6 +106,17 @@ class Service:
                     consuming.change,
                 ),
                 unary("RecallMessage", RecallMessageRequest, RecallMessageResponse, one, producing.recall),
+                unary(
+                    "SyncLiteSubscription",
+                    SyncLiteSubscriptionRequest,
+                    SyncLiteSubscriptionResponse,
+                    one,
+                    self._lite.sync,
+                ),
+                streaming("PullMessage", PullMessageRequest, one, offsets.pull, fail_pull),
+                unary("UpdateOffset", UpdateOffsetRequest, UpdateOffsetResponse, one, offsets.update),
+                unary("GetOffset", GetOffsetRequest, GetOffsetResponse, one, offsets.get),
+                unary("QueryOffset", QueryOffsetRequest, QueryOffsetResponse, one, offsets.query),
             ]
         )
 
@@ -123,12 +148,12 @@ class Service:
             call.end()
             return
         if call.ended is None:
-            call.cancelled = lambda: self.clients.stream_ended(call, context.client_id)
+            call.cancelled = lambda: self.clients.stream_ended(call, context.client_id, is_broken=True)
             call.ended = lambda: self._stream_ended(call, context.client_id)
         self.clients.telemetry(context, command)
 
     def _stream_ended(self, call: Call, client_id: str) -> None:
-        self.clients.stream_ended(call, client_id)
+        self.clients.stream_ended(call, client_id, is_broken=False)
         call.end()
 
 

@@ -480,10 +480,13 @@ class OffsetOption(Body, frozen=True):
     value: int = 0
 
 
+LiteAction = Literal["PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE"]
+
+
 class LiteSubscription(Body, frozen=True):
     """A change of a client's subscription: lite topics to add or remove, or all of its lite topics."""
 
-    action: Literal["PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE"]
+    action: LiteAction
     client_id: str | None = None
     group: str | None = None
     topic: str | None = None

@@ -18,7 +18,7 @@ Source: RocketMQ's ``AuthenticationPipeline``, ``AuthorizationPipeline``.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from operator import itemgetter
@@ -225,6 +225,20 @@ class AccessControl(Senders):
         """Return the proved sender of a request that was admitted."""
         admitted = admitted_by(request)
         return NOBODY if admitted is None else admitted.username
+
+    def password_of(self, username: str) -> str | None:
+        """Return the secret of an enabled user; raises BrokerError for any other."""
+        return self.authentication.password_of(username)
+
+    def check(self, username: str, ip: str, kind: Kind, name: str, actions: Sequence[Action]) -> None:
+        """Raise the BrokerError for a user that may do none of the actions on a topic or group."""
+        if not self.asks_rights or self._authorization.is_super(username):
+            return
+        try:
+            self._authorization.check(username, *_need_of(kind, name, tuple(actions)), ip)
+        except BrokerError as error:
+            self.audit.refused(username, ip, kind.word, 0, error.remark)
+            raise
 
     def may_publish(self, user: str, ip: str, topic: str | None = None) -> bool:
         """Tell whether a user may send to a topic now, or to any at all (None)."""
