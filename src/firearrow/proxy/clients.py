@@ -167,9 +167,10 @@ class Clients:
         self.stream_lost: list[Callable[[Client], None]] = []
         """Called with a client whose stream has broken."""
 
-    def get(self, client_id: str) -> Client | None:
-        """Return the client with an id, if it has sent its settings."""
-        return self._table.get(client_id)
+    def of(self, context: Context) -> Client | None:
+        """Return the client of a call; None if it has no settings, or is another user's."""
+        client = self._table.get(context.client_id)
+        return None if client is None or client.user != context.user else client
 
     def all(self) -> Iterable[Client]:
         """Return all clients."""
@@ -259,8 +260,8 @@ class Clients:
 
     def _own(self, context: Context) -> Client:
         """Return the client of a call; ProxyError if it has no settings, or is another user's."""
-        client = self._table.get(context.client_id)
-        if client is None or client.user != context.user:
+        client = self.of(context)
+        if client is None:
             raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
         return client
 

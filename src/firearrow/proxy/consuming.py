@@ -105,7 +105,7 @@ class Consuming:
 
     async def receive(self, context: Context, request: ReceiveMessageRequest) -> None:
         """Receive messages of a topic, and send them: first a status, at last the time."""
-        client = self._clients.get(context.client_id)
+        client = self._clients.of(context)
         topic, group = request.message_queue.topic, request.group
         settings = await self._settings(client, request)
         wait_ms = self._wait_ms(context, request, settings)
