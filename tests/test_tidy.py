@@ -56,6 +56,7 @@ BROAD_EXCEPT_PLACES = {
     "src/firearrow/cli/failures.py",
     "src/firearrow/client/consumer/handlers.py",
     "src/firearrow/client/push/anyorder.py",
+    "src/firearrow/net/grpc.py",
     "src/firearrow/net/http.py",
     "src/firearrow/net/server.py",
     "src/firearrow/store/flushservice.py",
