@@ -1,7 +1,7 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check lint types unit format fuzz chaos differ handovers simulate pythons spark-oldest bench soak docs protos site recording setup setup-run clean
+.PHONY: help run demo test check lint types unit format fuzz h2spec chaos differ handovers simulate pythons spark-oldest bench soak docs protos site recording setup setup-run clean
 
 ARGS =
 
@@ -9,7 +9,7 @@ ARGS =
 export PYTHONDONTWRITEBYTECODE =
 
 help: ## list the targets
-	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
+	@sed -n 's/^\([a-z0-9-]*\):.*## /  make \1\t/p' Makefile | expand -t 22
 
 run: setup-run ## name server and broker in one process, store under ./data, ports 9876 and 10911
 	@exec .venv/bin/firearrow serve
@@ -41,6 +41,9 @@ format: setup ## format the code and apply the fixes that lint knows
 fuzz: setup ## the property tests of codec, server, filters and delivery, for a long time
 	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz tests/filter tests/broker/test_world.py --timeout 0 $(ARGS)
 	@FIREARROW_SQL_PAIRS=1000000 .venv/bin/python -m pytest tests/interop/test_filters.py $(ARGS)
+
+h2spec: setup ## every test that h2spec has for a server of HTTP/2 (needs Go)
+	@.venv/bin/python -m pytest tests/interop/test_h2spec.py $(ARGS)
 
 chaos: setup ## kills, pauses, losses of power, damage and cuts of the network, of brokers alone and in groups
 	@seed=$${FIREARROW_CUT_SEED:-$$(date +%s)}; echo "FIREARROW_CUT_SEED=$$seed"; \

@@ -35,6 +35,8 @@ JVM_OPENS = (
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
 
+H2SPEC_VERSION = "v2.2.1+incompatible"
+
 DRIVER, ORIGINAL = MAINS = ("interop.Driver", "interop.Original")
 JVM_QUICK_START = (
     *("-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-Xshare:auto"),
@@ -64,6 +66,12 @@ def go_program() -> Path:
     """Return the Go client program; build it if need be."""
     require("go")
     return _cached("interop-go", _fingerprint(GO_SOURCES), _build_go) / "client"
+
+
+def h2spec_program() -> Path:
+    """Return h2spec, which tests servers of HTTP/2; build it if need be."""
+    require("go")
+    return _cached("h2spec", H2SPEC_VERSION, _build_h2spec) / "h2spec"
 
 
 def etcd_command() -> list[str]:
@@ -132,6 +140,11 @@ def _build_go(home: Path) -> None:
     _run(["go", "build", "-o", str(home / "client"), "."], home, GO_SOURCES)
 
 
+def _build_h2spec(home: Path) -> None:
+    module = f"github.com/summerwind/h2spec/cmd/h2spec@{H2SPEC_VERSION}"
+    _run(["go", "install", module], home, home, GOBIN=str(home))
+
+
 def _unpack_kombu(home: Path) -> None:
     options = ("--no-deps", "--no-binary", "kombu", "--dest", str(home))
     _run([sys.executable, "-m", "pip", "download", *options, f"kombu=={kombu.__version__}"], home, home)
@@ -139,11 +152,12 @@ def _unpack_kombu(home: Path) -> None:
     unpack(archive, home)
 
 
-def _run(command: list[str], home: Path, cwd: Path) -> None:
+def _run(command: list[str], home: Path, cwd: Path, **environment: str) -> None:
     """Run a build tool with its many words in a file, and show their end if it fails."""
     log = home / "build.log"
     with log.open("wb") as out:
-        status = subprocess.run(command, cwd=cwd, stdout=out, stderr=out, check=False).returncode
+        env = os.environ | environment
+        status = subprocess.run(command, cwd=cwd, env=env, stdout=out, stderr=out, check=False).returncode
     if status != 0:
         tail = log.read_text(errors="replace")[-3000:]
         pytest.fail(f"{command[0]} ended with {status}; the end of {log}:\n{tail}", pytrace=False)

@@ -6,7 +6,8 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from firearrow.net.server import TURN_CHECK_REPLIES, TURN_MS, Answer, Handler, Peer, Server, Steps
+from firearrow.net.server import Answer, Handler, Peer, Server, Steps
+from firearrow.net.turns import TURN_CHECK_REPLIES, TURN_MS
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand, encode_request, encode_response

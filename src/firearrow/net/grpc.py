@@ -8,31 +8,46 @@ task, future or lock for a call. A handler gets a `Call` and a message, and retu
 answers later (``Call.answer``, ``Call.send`` and ``Call.end``). The handler of a method with a stream of requests is
 called for each message; ``Call.ended`` is called after the client's last one.
 
-Back-pressure: while a client leaves more than ``WRITE_BUFFER_BYTES_HIGH`` of answers unread, nothing is read from it.
-Data for which the client's HTTP/2 windows have no room counts as unread, too.
+Back-pressure: while a client leaves more than ``UNREAD_BYTES_HIGH`` of answers in its socket unread, nothing is read
+from it. Answers for which the client's HTTP/2 windows have no room are unread, too. With as many of them, frames are
+read, since they may open the windows, but their calls wait, and the windows for the client's data stay as they are. A
+turn of the loop has some milliseconds for one connection; other calls of a read wait for a later turn.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 from firearrow.errors import RemoteProtocolError
-from firearrow.net.outgoing import Outgoing
+from firearrow.net.budget import Budget
+from firearrow.net.outgoing import Departures, Outgoing
+from firearrow.net.turns import TURN_CHECK_REPLIES, Turns
 from firearrow.wire import grpc
-from firearrow.wire.grpc import HEAD, TRAILERS_OK, CallFailed, MessageReader, Status, framed, path_of, timeout_ms
-from firearrow.wire.http2 import PREFACE, ErrorCode, Http2, Stream
-
-if TYPE_CHECKING:
-    from firearrow.net.server import Server
+from firearrow.wire.grpc import (
+    HEAD,
+    TRAILERS_OK,
+    CallFailed,
+    MessageReader,
+    Status,
+    framed,
+    path_of,
+    timeout_ms,
+    whole_message,
+)
+from firearrow.wire.http2 import CONNECTION_WINDOW_BYTES, PREFACE, STREAMS_MAX, Arrived, ErrorCode, Http2, Stream
 
 log = logging.getLogger(__name__)
 
-WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024
+UNREAD_BYTES_HIGH: Final = 4 * 1024 * 1024
 HELLO_BYTES: Final = 4
 HELLO: Final = PREFACE[:HELLO_BYTES]  # as a length of a remoting frame, 1.3 GB
+PIECE_BYTES: Final = 128  # of memory for a waiting piece of data, beside the data
+# Of waiting data: the windows allow that much in frames of a usual size.
+BACKLOG_BYTES_MAX: Final = 2 * CONNECTION_WINDOW_BYTES + STREAMS_MAX * PIECE_BYTES
 
 MESSAGE_BYTES_MAX: Final = 130 * 1024 * 1024  # RocketMQ: grpcMaxInboundMessageSize, 32 messages of 4 MiB and 2 MiB
 
@@ -44,13 +59,18 @@ class Call:
     connection ends before the answer; ``ended`` when it has sent its last message.
     """
 
-    __slots__ = ("_peer", "_stream", "cancelled", "ended", "has_begun", "is_over", "method", "reader", "received_ms")
+    __slots__ = (
+        *("_held_bytes", "_peer", "_reader", "_request", "_stream"),
+        *("cancelled", "ended", "has_begun", "is_over", "method", "received_ms"),
+    )
 
-    def __init__(self, peer: GrpcPeer, stream: Stream, method: Method, reader: MessageReader, received_ms: int) -> None:
+    def __init__(self, peer: GrpcPeer, stream: Stream, method: Method, received_ms: int) -> None:
         self._peer = peer
         self._stream = stream
+        self._reader: MessageReader | None = None  # None while no data but a whole message came
+        self._request: bytes | None = None  # the only message, until the client ends its side
+        self._held_bytes = 0
         self.method = method
-        self.reader = reader
         self.received_ms = received_ms
         self.cancelled: Callable[[], None] | None = None
         self.ended: Callable[[], None] | None = None
@@ -80,30 +100,40 @@ class Call:
     def answer(self, message: bytes) -> None:
         """Send the only message of the answer, and end the call."""
         if not self.is_over:
-            self.is_over = True
+            self._end()
             self._peer.write(self._peer.http2.answer(self._stream, HEAD, framed(message), TRAILERS_OK))
+            if self._stream.pending_bytes:
+                self._peer.left_unread(len(message))
 
     def send(self, message: bytes) -> None:
         """Send a message of an answer of several."""
         if not self.is_over:
             self._peer.write(self._begun() + self._peer.http2.send_data(self._stream, framed(message)))
+            if self._stream.pending_bytes:
+                self._peer.left_unread(len(message))
 
     def end(self) -> None:
         """End an answer of several messages."""
         if not self.is_over:
-            self.is_over = True
+            self._end()
             self._peer.write(self._begun() + self._peer.http2.end_answer(self._stream, TRAILERS_OK))
 
     def fail(self, status: Status, message: str) -> None:
         """End the call with another status than OK."""
         if self.is_over:
             return
-        self.is_over = True
+        self._end()
         http2 = self._peer.http2
         if self.has_begun:
             self._peer.write(http2.end_answer(self._stream, grpc.trailers(status, message)))
         else:
             self._peer.write(http2.refuse(self._stream, grpc.refusal(status, message)))
+
+    def reset(self) -> None:
+        """End the call without an answer."""
+        if not self.is_over:
+            self._end()
+            self._peer.reset(self._stream)
 
     def _begun(self) -> bytes:
         if self.has_begun:
@@ -111,12 +141,84 @@ class Call:
         self.has_begun = True
         return self._peer.http2.begin_answer(self._stream, HEAD)
 
+    def _end(self) -> None:
+        self.is_over = True
+        if self._reader is not None:
+            self._reader = self._request = None
+            self._count()
+
     def cancel(self) -> None:
         """Note that the client does not wait for the answer any more (called by the connection)."""
-        if not self.is_over:
-            self.is_over = True
-            if self.cancelled is not None:
-                self.cancelled()
+        if self.is_over:
+            return
+        self._end()
+        self._notify(self.cancelled)
+
+    def leave(self) -> None:
+        """End the call since the server stops (called by the connection)."""
+        if self.is_over:
+            return
+        self.fail(Status.UNAVAILABLE, "the server stops")
+        self._notify(self.cancelled)
+
+    def _notify(self, listener: Callable[[], None] | None) -> None:
+        if listener is None:
+            return
+        try:
+            listener()
+        except Exception as error:  # the boundary: other calls of the connection end, too
+            log.error("call failed", extra={"method": self.method.name, "address": self._peer.address}, exc_info=error)
+
+    def take(self, piece: bytes, *, ends: bool) -> None:
+        """Hand the messages in a piece of data to the handler; CallFailed if the request is wrong."""
+        handler, takes_stream = self.method.handler, self.method.takes_stream
+        if ends and self._reader is None and not takes_stream:
+            message = whole_message(piece)
+            if message is not None:
+                answer = handler(self, message)
+                if answer is not None:
+                    self.answer(answer)
+                return
+        messages, is_partial = self._messages(piece)
+        if takes_stream:
+            for message in messages:
+                answer = handler(self, message)
+                assert answer is None, "a stream is answered by `send`"
+                if self.is_over:
+                    return
+            if ends and is_partial:
+                raise CallFailed(Status.INTERNAL, "the request ends within a message")
+            if ends and self.ended is not None:
+                self.ended()
+            return
+        if messages and self._request is None:
+            self._request = messages.pop(0)
+            self._count()
+        if messages or (is_partial and self._request is not None):
+            raise CallFailed(Status.INTERNAL, "the request goes on behind its message")
+        if ends:
+            if self._request is None:
+                raise CallFailed(Status.INTERNAL, "the request ends before its message")
+            answer = handler(self, self._request)
+            if answer is not None:
+                self.answer(answer)
+
+    def _messages(self, piece: bytes) -> tuple[list[bytes], bool]:
+        """Messages that end in a piece of data, and whether a part of another one is left."""
+        reader = self._reader
+        if reader is None:
+            reader = self._reader = MessageReader(MESSAGE_BYTES_MAX)
+        messages = reader.take(piece, self.fields.get(b"grpc-encoding"))
+        self._count()
+        return messages, reader.held_bytes > 0
+
+    def _count(self) -> None:
+        """Count what is held of the request until its end."""
+        held_bytes = len(self._request or b"")
+        if self._reader is not None:
+            held_bytes += self._reader.held_bytes
+        self._peer.partial_bytes += held_bytes - self._held_bytes
+        self._held_bytes = held_bytes
 
 
 Handler = Callable[[Call, bytes], bytes | None]
@@ -130,23 +232,46 @@ class Method(NamedTuple):
     takes_stream: bool = False
 
 
+class Host(Protocol):
+    """The server as its connections see it (``net.server.Server`` is one)."""
+
+    budget: Budget
+    departures: Departures
+    turns: Turns
+    now_ms: Callable[[], int]
+
+    def forget(self, peer: GrpcPeer) -> None:
+        """Remove a connection that has ended."""
+        ...
+
+
+_REFUSED: Final = object()
+"""In place of the call of a stream that no handler gets."""
+
+
 class GrpcPeer(asyncio.Protocol):
     """One client connection, a holder of memory for the server's budget."""
 
-    def __init__(self, server: Server, methods: Mapping[bytes, Method], transport: asyncio.Transport) -> None:
-        self._server = server
+    def __init__(self, host: Host, methods: Mapping[bytes, Method], transport: asyncio.Transport) -> None:
+        self._host = host
         self._methods = methods
         self._transport: asyncio.Transport | None = transport
-        self._outgoing: Outgoing | None = Outgoing(transport, server.departures, server.budget)
+        self._outgoing: Outgoing | None = Outgoing(transport, host.departures, host.budget)
         self.http2 = Http2(self.write)
         self.address = "unknown"
         self.host_bytes = bytes(8)
-        self.kept_bytes = 0
         self.heard = True
         self.heard_before = 0.0
+        self.partial_bytes = 0
+        """Bytes of unfinished messages; calls change it."""
+        self._own_bytes = 0
+        self._backlog: deque[Arrived] = deque()  # data of calls that wait
+        self._backlog_bytes = 0
         self.is_planned = False
         self._paused = False
         self._waits = False
+        self._is_leaving = False
+        self._is_dropped = False
         self.received_ms = 0
         self.attached: Any = None
         """Object of the handlers for this connection; its ``close`` is called at the end."""
@@ -161,59 +286,79 @@ class GrpcPeer(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         """Handle all calls that one read delivered."""
         self.heard = True
-        self.received_ms = self._server.now_ms()
+        self.received_ms = self._host.now_ms()
         self._take(data)
-        if self.http2.held_bytes:
-            self._server.budget.took(self, len(data))
+        if self.http2.streams or self.http2.held_bytes:
+            self._host.budget.took(self, len(data))
 
     def _take(self, data: bytes) -> None:
-        for stream, piece, ends in self.http2.receive(data):
+        http2 = self.http2
+        arrived = http2.receive(data)
+        if arrived or self._backlog:
+            self._handle(arrived)
+        if http2.violation is not None:
+            self.close(http2.violation)
+            return
+        if self._is_leaving:
+            self._leave_if_done()
+        if http2.has_more:
+            self._plan()
+
+    @property
+    def _is_full(self) -> bool:
+        return self._paused or self.http2.pending_bytes > UNREAD_BYTES_HIGH
+
+    def _handle(self, arrived: list[Arrived]) -> None:
+        if self._backlog:
+            self._queue(arrived)
+            if self._is_full:
+                return
+            arrived = list(self._backlog)
+            self._backlog.clear()
+            self._backlog_bytes = 0
+        http2, turns = self.http2, self._host.turns
+        streams = http2.streams
+        for count, (stream, piece, ends) in enumerate(arrived, 1):
             if piece is None:
                 if isinstance(stream.call, Call):
                     stream.call.cancel()
-            else:
+            elif streams.get(stream.id) is stream:  # otherwise it is cancelled, or answered already
                 self._take_data(stream, piece, ends=ends)
-        if self.http2.violation is not None:
-            self.close(self.http2.violation)
-        elif self.http2.has_more:
+                if (
+                    self._paused
+                    or http2.pending_bytes > UNREAD_BYTES_HIGH
+                    or (not count % TURN_CHECK_REPLIES and turns.is_over(self.received_ms))
+                ):
+                    self._queue(arrived[count:])
+                    break
+        http2.hold(waits=bool(self._backlog))
+        if self._backlog and not self._is_full:
             self._plan()
+
+    def _queue(self, arrived: list[Arrived]) -> None:
+        for it in arrived:
+            stream, piece, _ = it
+            if piece is not None:
+                self._backlog.append(it)
+                self._backlog_bytes += len(piece) + PIECE_BYTES
+            elif isinstance(stream.call, Call):
+                stream.call.cancel()
+        if self._backlog_bytes > BACKLOG_BYTES_MAX:
+            self.http2.give_up(f"more than {BACKLOG_BYTES_MAX} bytes wait until it reads its answers")
 
     def _take_data(self, stream: Stream, piece: bytes, *, ends: bool) -> None:
         call = stream.call
         if call is None:
-            call = stream.call = self._begun(stream)
-            if call is None:
-                return
-        assert isinstance(call, Call)
-        if call.is_over:
+            call = stream.call = self._begun(stream) or _REFUSED
+        if not isinstance(call, Call) or call.is_over:
             return
         try:
-            self._hand_on(call, piece, ends=ends)
+            call.take(piece, ends=ends)
         except CallFailed as error:
             call.fail(error.status, str(error))
         except Exception as error:  # the boundary: one bad call must not end a server
             log.error("call failed", extra={"method": call.method.name, "address": self.address}, exc_info=error)
             call.fail(Status.INTERNAL, "the server failed at the call")
-
-    def _hand_on(self, call: Call, piece: bytes, *, ends: bool) -> None:
-        handler, takes_stream = call.method.handler, call.method.takes_stream
-        messages = call.reader.take(piece, call.fields.get(b"grpc-encoding"))
-        if takes_stream:
-            for message in messages:
-                answer = handler(call, message)
-                assert answer is None, "a stream is answered by `send`"
-            if ends and not call.is_over and call.ended is not None:
-                call.ended()
-            return
-        if not ends:
-            if messages:
-                raise CallFailed(Status.INTERNAL, "the request goes on behind its message")
-            return
-        if len(messages) != 1 or call.reader.held_bytes:
-            raise CallFailed(Status.INTERNAL, "the request is not one message")
-        answer = handler(call, messages[0])
-        if answer is not None:
-            call.answer(answer)
 
     def _begun(self, stream: Stream) -> Call | None:
         try:
@@ -229,22 +374,28 @@ class GrpcPeer(asyncio.Protocol):
             name = path.decode("ascii", "replace")
             self.write(self.http2.refuse(stream, grpc.refusal(Status.UNIMPLEMENTED, f"there is no method {name}")))
             return None
-        return Call(self, stream, method, MessageReader(MESSAGE_BYTES_MAX), self.received_ms)
+        return Call(self, stream, method, self.received_ms)
 
     def eof_received(self) -> bool:
-        """Close: a client that has closed its side reads no answers."""
+        """Close after the answers of this turn: a client that has closed its side waits for no other."""
+        self._host.departures.leave()
         return False
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the connection and cancel its calls."""
         self._transport = self._outgoing = None
+        self._host.forget(self)
+        self._cancel_all()
+
+    def _cancel_all(self) -> None:
+        self._backlog.clear()
+        self._backlog_bytes = 0
         for stream in list(self.http2.streams.values()):
             if isinstance(stream.call, Call):
                 stream.call.cancel()
         attached, self.attached = self.attached, None
         if attached is not None:
             attached.close()
-        self._server.forget(self)
 
     def detach(self, attached: object) -> None:
         """Forget the object of the handlers, which has ended."""
@@ -265,18 +416,18 @@ class GrpcPeer(asyncio.Protocol):
     # --- turns ---
 
     def _plan(self) -> None:
-        if self._transport is None or self._paused:
+        if self._transport is None or self._transport.is_closing() or self._paused:
             return
         self._transport.pause_reading()
         if not self.is_planned:
             self.is_planned = True
-            self._server.plan(self)
+            self._host.turns.plan(self)
 
     def go_on(self, began_ms: int) -> None:
-        """Handle frames that were left, in a later turn (called by the server)."""
+        """Handle frames and calls that were left, in a later turn (called by the server)."""
         assert self.is_planned, "each turn was planned"
         self.is_planned = False
-        if self._transport is not None and not self._transport.is_closing():
+        if self.is_open and not self._paused:
             self.received_ms = began_ms
             self.heard = True
             self._take(b"")
@@ -285,7 +436,7 @@ class GrpcPeer(asyncio.Protocol):
     def _read_on(self) -> None:
         if self._transport is None or self._paused or self.is_planned:
             return
-        if self.http2.has_more:
+        if self.http2.has_more or (self._backlog and not self._is_full):
             self._plan()
         elif not self._waits:
             self._transport.resume_reading()
@@ -302,23 +453,43 @@ class GrpcPeer(asyncio.Protocol):
         """Tell whether answers can still be sent."""
         return self._transport is not None and not self._transport.is_closing()
 
+    def left_unread(self, size: int) -> None:
+        """Count bytes of an answer for which the client's windows have no room."""
+        self._host.budget.gave(size)
+
     def close(self, reason: str) -> None:
-        """Close after the written frames have left."""
-        if self._transport is not None and not self._transport.is_closing():
-            log.warning("connection is closed", extra={"address": self.address, "reason": reason})
-            self.leave()
+        """Close after the written frames have left; a second call closes at once."""
+        if self._transport is None or self._outgoing is None:
+            return
+        if self._transport.is_closing():
+            self._transport.abort()
+            return
+        log.warning("connection is closed", extra={"address": self.address, "reason": reason})
+        self._cancel_all()
+        self.http2.leave()
+        self._outgoing.close()
 
     def leave(self) -> None:
-        """Close after the written frames have left; calls that wait are told that the server stops."""
-        if self._outgoing is not None:
-            self.http2.leave()
-            for stream in list(self.http2.streams.values()):
-                if isinstance(stream.call, Call):
-                    cancelled, stream.call.cancelled = stream.call.cancelled, None
-                    stream.call.fail(Status.UNAVAILABLE, "the server stops")
-                    if cancelled is not None:
-                        cancelled()
-        if self._outgoing is not None:
+        """Refuse the calls that wait, since the server stops, and close after all frames have left.
+
+        The server itself sets a limit to the time in which a client may take them.
+        """
+        if self._outgoing is None or self._is_leaving:
+            return
+        self._is_leaving = True
+        self.http2.leave()
+        for stream in list(self.http2.streams.values()):
+            if isinstance(stream.call, Call):
+                stream.call.leave()
+            elif stream.call is None:
+                stream.call = _REFUSED
+                self.write(self.http2.refuse(stream, grpc.refusal(Status.UNAVAILABLE, "the server stops")))
+        self._backlog.clear()
+        self._backlog_bytes = 0
+        self._leave_if_done()
+
+    def _leave_if_done(self) -> None:
+        if self._outgoing is not None and not self.http2.streams:
             self._outgoing.close()
 
     def abort(self) -> None:
@@ -326,17 +497,32 @@ class GrpcPeer(asyncio.Protocol):
         if self._transport is not None:
             self._transport.abort()
 
-    # --- what it holds, for the budget of the server ---
+    def reset(self, stream: Stream) -> None:
+        """End a stream at once (called by its call)."""
+        self.http2.reset(stream, ErrorCode.CANCEL)
+        if self._backlog and not self._is_full:
+            self._plan()
+
+    # --- memory, for the budget of the server ---
 
     @property
     def waits(self) -> bool:
-        """Tell whether nothing is read from it because others hold too much, or a call is open: it is not idle then."""
+        """Tell whether the connection is not idle, though silent: a call is open, or reading is paused."""
         return self._waits or bool(self.http2.streams)
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes that handlers keep of its requests, and of its open calls; `Budget.keep` changes the former."""
+        return 0 if self._is_dropped else self._own_bytes + self.http2.streams_bytes
+
+    @kept_bytes.setter
+    def kept_bytes(self, size: int) -> None:
+        self._own_bytes = size - (0 if self._is_dropped else self.http2.streams_bytes)
 
     @property
     def unfinished_bytes(self) -> int:
         """Bytes received of requests that are incomplete."""
-        return self.http2.held_bytes
+        return 0 if self._is_dropped else self.http2.held_bytes + self.partial_bytes
 
     @property
     def missing_bytes(self) -> int:
@@ -350,12 +536,14 @@ class GrpcPeer(asyncio.Protocol):
 
     @property
     def unread_bytes(self) -> int:
-        """Bytes of answers that the client has not taken yet."""
-        return 0 if self._outgoing is None else self._outgoing.unread_bytes + self.http2.pending_bytes
+        """Bytes of answers that the client has not taken yet, and of its requests that wait for that."""
+        if self._outgoing is None or self._is_dropped:
+            return 0
+        return self._outgoing.unread_bytes + self.http2.pending_bytes + self._backlog_bytes
 
     def keep(self, size: int) -> None:
         """Count bytes that handlers keep of its requests: see `Budget.keep`."""
-        self._server.budget.keep(self, size)
+        self._host.budget.keep(self, size)
 
     def hold(self, *, waits: bool) -> None:
         """Pause reading, or resume it."""
@@ -368,14 +556,14 @@ class GrpcPeer(asyncio.Protocol):
 
     def drop(self, reason: str) -> None:
         """Close the connection and release everything that it holds."""
-        if self._transport is None or self._outgoing is None:
+        if self._transport is None or self._outgoing is None or self._is_dropped:
             return
         log.warning("connection is closed", extra={"address": self.address, "reason": reason})
+        reads = not self.unread_bytes
         self.http2.give_up(reason)
-        self._outgoing.close()
-        if self.unread_bytes:
+        self._is_dropped = True
+        self._cancel_all()
+        if reads:
+            self._outgoing.close()
+        else:
             self._transport.abort()
-
-    def reset(self, call: Call) -> None:
-        """End a call without an answer."""
-        self.http2.reset(call._stream, ErrorCode.CANCEL)

@@ -42,6 +42,7 @@ from firearrow.net.meter import RpcMeter
 from firearrow.net.outgoing import Departures, Outgoing
 from firearrow.net.refusals import Refusals
 from firearrow.net.tls import Door, Pipe
+from firearrow.net.turns import TURN_CHECK_REPLIES, Turns
 from firearrow.wire.calls import Calls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response
@@ -72,8 +73,6 @@ NO_REASONS: Final[Mapping[int, str]] = {}
 
 WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
 REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may pause us
-TURN_CHECK_REPLIES: Final = 8  # each may have made a topic, which takes 0.25 ms
-TURN_MS: Final = 4  # for one peer, while others wait
 # share of the file descriptors for connections; the others are for files: a log that can't be opened is worse
 DESCRIPTOR_PARTS: Final = 4
 MEMORY_PARTS: Final = 4  # share of the memory for requests and answers; the page cache needs most
@@ -194,12 +193,12 @@ class Peer(asyncio.Protocol):
             self.close(violation)
 
     def _become_grpc(self, transport: asyncio.Transport, hello: bytes) -> None:
-        """Leave the connection to a `GrpcPeer`."""
+        """Leave the connection to a `GrpcPeer`; for remoting, it has ended."""
         grpc = GrpcPeer(self._server, self._server.grpc_methods, transport)
-        grpc.address, grpc.host_bytes, grpc.kept_bytes = self.address, self.host_bytes, self.kept_bytes
+        grpc.address, grpc.host_bytes = self.address, self.host_bytes
         grpc.heard_before = self.heard_before
-        self._transport = self._outgoing = None
-        self._server.change(self, grpc)
+        self._server.enter(grpc)
+        self.connection_lost(None)
         transport.set_protocol(grpc)
         grpc.begin(hello)
 
@@ -310,7 +309,7 @@ class Peer(asyncio.Protocol):
                 if not isinstance(answer, FINISHED):
                     self._steps = answer
                     frame = None
-                    if self._server.begins_at_once(began_ms):
+                    if self._server.turns.begins_at_once(began_ms):
                         frame = self._advance(answer, request, began_ms)
                     if frame is None:
                         rest = chain((request,), waiting)
@@ -319,7 +318,7 @@ class Peer(asyncio.Protocol):
                 else:
                     answer = self._encoded(request, answer)
                 others += 1  # it was counted separately
-                if self._server.turn_is_over(began_ms):
+                if self._server.turns.is_over(began_ms):
                     rest = waiting
             elif code != counted and meter is not None:
                 if counted:
@@ -327,7 +326,7 @@ class Peer(asyncio.Protocol):
                 counted, others = code, len(replies)
             replies.append(answer)
             size += len(answer)
-            if not len(replies) % TURN_CHECK_REPLIES and self._server.turn_is_over(began_ms):
+            if not len(replies) % TURN_CHECK_REPLIES and self._server.turns.is_over(began_ms):
                 rest = waiting
             if rest is not None:
                 break
@@ -378,7 +377,7 @@ class Peer(asyncio.Protocol):
         self._transport.pause_reading()  # otherwise the backlog would grow with each read
         if not self.is_planned:
             self.is_planned = True
-            self._server.plan(self)
+            self._server.turns.plan(self)
 
     def go_on(self, began_ms: int) -> None:
         """Handle waiting requests until the turn is over (called by the server)."""
@@ -402,7 +401,7 @@ class Peer(asyncio.Protocol):
         """Run steps of a request until the turn is over; return its answer, None if steps are left."""
         answer: Finished = None
         try:
-            while not self._server.turn_is_over(began_ms):
+            while not self._server.turns.is_over(began_ms):
                 next(steps)
             return None
         except StopIteration as end:
@@ -637,7 +636,7 @@ class Server:
         self.door = Door(tls, lambda: self.loop)
         self.handlers = handlers
         self.grpc_methods: Mapping[bytes, Method] = {}
-        """gRPC methods by path, at any port of the server; connections that speak gRPC are closed if there are none."""
+        """gRPC methods by path, at any port of the server; without methods, connections of gRPC are closed."""
         self.hot_decoders = NO_HOT_DECODERS if plain_ext else hot_decoders()
         self.now_ms = clock.now_ms
         self.lateness = Lateness(patience or Patience(), clock.now_ms, lambda: self.loop)
@@ -661,10 +660,7 @@ class Server:
         )
         self.departures = Departures(lambda: self.loop, self.gathering.answer)
         self.meter = RpcMeter(clock, self.departures) if measures else None
-        self._planned: deque[Peer | GrpcPeer] = deque()
-        self._begun_ms = 0  # time when a request in steps last began in its read
-        self._next_turn: asyncio.Handle | None = None
-        self._takes_turn = False
+        self.turns = Turns(lambda: self.loop, clock.now_ms)
         events = events or Events()
         self._closed = events.of(ConnectionClosed)
         self._idle_seconds_max = idle_seconds_max
@@ -767,46 +763,6 @@ class Server:
             log.error("requests failed", extra={"code": code, "addresses": peers}, exc_info=error)
             return None
 
-    def turn_is_over(self, began_ms: int) -> bool:
-        """Tell whether a peer that began at a time must go on in another turn.
-
-        It gets only one request at a time while other peers wait for their turn.
-        """
-        if self._planned and not self._takes_turn:
-            return True
-        # By the clock of store times, which each read has already taken for its messages.
-        return not 0 <= self.now_ms() - began_ms < TURN_MS  # if the clock is set back, it is over
-
-    def begins_at_once(self, now_ms: int) -> bool:
-        """Tell whether a request that takes steps may begin in the read that brought it.
-
-        The limit is the time of a turn: a thousand heartbeats at once leave messages their turns.
-        """
-        if self._planned or 0 <= now_ms - self._begun_ms < TURN_MS:
-            return False
-        self._begun_ms = now_ms
-        return True
-
-    def plan(self, peer: Peer | GrpcPeer) -> None:
-        """Let a peer go on in a later turn (called by its Peer)."""
-        self._planned.append(peer)
-        if self._next_turn is None:
-            self._next_turn = self.loop.call_soon(self._take_turn)
-
-    def _take_turn(self) -> None:
-        """Let the waiting peers go on, one after another, until the turn is over."""
-        assert not self._takes_turn, "turns are not taken within turns"
-        self._next_turn = None
-        began_ms = self.now_ms()
-        self._takes_turn = True
-        while self._planned:
-            self._planned.popleft().go_on(began_ms)  # an unfinished peer is the last one again
-            if self.turn_is_over(began_ms):
-                break
-        self._takes_turn = False
-        if self._planned and self._next_turn is None:
-            self._next_turn = self.loop.call_soon(self._take_turn)
-
     def enter(self, peer: Peer | GrpcPeer) -> None:
         """Add a connection (called by itself)."""
         self._all.add(peer)
@@ -815,12 +771,6 @@ class Server:
             self._loopbacks += peer.is_loopback
         else:
             self.grpc_peers.add(peer)
-
-    def change(self, peer: Peer, grpc: GrpcPeer) -> None:
-        """Replace a connection that turns out to speak gRPC."""
-        self.enter(grpc)
-        self._all.discard(peer)
-        self.peers.discard(peer)
 
     def forget(self, peer: Peer | GrpcPeer) -> None:
         """Remove a connection that has ended (called by itself)."""

@@ -24,6 +24,8 @@ TRAILERS_OK: Final = literal(b"grpc-status", b"0")
 NOT_GRPC: Final = _STATUS_415 + literal(b"content-type", b"text/plain")
 PREFIX_BYTES: Final = 5
 _GZIP_BITS: Final = 31  # of zlib's window: its header is gzip's
+PLAIN_BYTES_MAX: Final = 16 * 1024 * 1024  # of a compressed message: 16 KB could be that much, and take 20 ms
+STATUS_CHARS_MAX: Final = 512  # of a status message: encoded, it fits into any client's limit of 8 KiB
 
 _TIMEOUT_DIGITS_MAX: Final = 8
 _UNIT_MS: Final = {b"H": 3_600_000.0, b"M": 60_000.0, b"S": 1000.0, b"m": 1.0, b"u": 1e-3, b"n": 1e-6}
@@ -60,6 +62,7 @@ def framed(message: bytes) -> bytes:
 def trailers(status: Status, message: str = "") -> bytes:
     """Return the block of fields that ends an answer."""
     block = literal(b"grpc-status", str(int(status)).encode())
+    message = message[:STATUS_CHARS_MAX]
     return block + literal(b"grpc-message", _percent_encoded(message)) if message else block
 
 
@@ -70,7 +73,7 @@ def refusal(status: Status, message: str) -> bytes:
 
 def _percent_encoded(text: str) -> bytes:
     return "".join(
-        chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}" for byte in text.encode()
+        chr(byte) if 0x20 <= byte <= 0x7E and byte != 0x25 else f"%{byte:02X}" for byte in text.encode(errors="replace")
     ).encode()
 
 
@@ -85,71 +88,66 @@ def timeout_ms(value: bytes | None) -> float | None:
     return None if unit_ms is None else int(value[:-1]) * unit_ms
 
 
-class MessageReader:
-    """Cuts the data of a request into messages of at most ``message_bytes_max``, decompressed."""
+def whole_message(data: bytes) -> bytes | None:
+    """Return the message of which ``data`` consists, None if it is no single message or is compressed."""
+    return data[PREFIX_BYTES:] if int.from_bytes(data[:PREFIX_BYTES]) == len(data) - PREFIX_BYTES else None
 
-    __slots__ = ("_bytes", "_message_bytes_max", "_pieces")
+
+class MessageReader:
+    """Cuts the data of a request into messages of at most ``message_bytes_max``, decompressed.
+
+    An unfinished message costs about as much memory as its length, even if it comes byte by byte.
+    """
+
+    __slots__ = ("_data", "_message_bytes_max")
 
     def __init__(self, message_bytes_max: int) -> None:
         self._message_bytes_max = message_bytes_max
-        self._pieces: list[bytes] = []
-        self._bytes = 0
+        self._data = bytearray()
 
     @property
     def held_bytes(self) -> int:
         """Bytes of an unfinished message."""
-        return self._bytes
+        return len(self._data)
 
     def take(self, data: bytes, encoding: bytes | None) -> list[bytes]:
         """Return the messages that end in ``data``; CallFailed for one that can't be read."""
-        self._pieces.append(data)
-        self._bytes += len(data)
-        if self._bytes < PREFIX_BYTES:
-            return []
-        if len(self._pieces[0]) < PREFIX_BYTES:
-            self._pieces = [b"".join(self._pieces)]
-        size = int.from_bytes(self._pieces[0][1:PREFIX_BYTES])
-        self._check(size)
-        if self._bytes < PREFIX_BYTES + size:
-            return []
-        data = self._pieces[0] if len(self._pieces) == 1 else b"".join(self._pieces)
+        held = self._data
+        held += data
         messages: list[bytes] = []
         at = 0
-        while len(data) - at >= PREFIX_BYTES:
+        while len(held) - at >= PREFIX_BYTES:
             start = at + PREFIX_BYTES
-            size = int.from_bytes(data[at + 1 : start])
-            self._check(size)
-            if len(data) < start + size:
+            size = int.from_bytes(held[at + 1 : start])
+            if size > self._message_bytes_max:
+                raise _above(self._message_bytes_max)
+            if len(held) < start + size:
                 break
-            message = data[start : start + size]
-            messages.append(self._decompressed(message, encoding) if data[at] else message)
+            with memoryview(held) as view:
+                message = bytes(view[start : start + size])
+            messages.append(self._decompressed(message, encoding) if held[at] else message)
             at = start + size
-        rest = data[at:]
-        self._pieces = [rest] if rest else []
-        self._bytes = len(rest)
+        del held[:at]
         return messages
-
-    def _check(self, size: int) -> None:
-        if size > self._message_bytes_max:
-            raise CallFailed(
-                Status.RESOURCE_EXHAUSTED, f"a message of {size} bytes is above the limit of {self._message_bytes_max}"
-            )
 
     def _decompressed(self, message: bytes, encoding: bytes | None) -> bytes:
         if encoding != b"gzip":
             raise CallFailed(Status.UNIMPLEMENTED, "messages may be compressed by gzip only")
+        bytes_max = min(self._message_bytes_max, PLAIN_BYTES_MAX)
         reader = zlib.decompressobj(_GZIP_BITS)
         try:
-            plain = reader.decompress(message, self._message_bytes_max)
+            plain = reader.decompress(message, bytes_max + 1)
         except zlib.error as error:
             raise CallFailed(Status.INTERNAL, f"a message can't be decompressed: {error}") from None
-        if reader.unconsumed_tail:
-            raise CallFailed(
-                Status.RESOURCE_EXHAUSTED, f"a message is above the limit of {self._message_bytes_max} bytes"
-            )
-        if not reader.eof:
-            raise CallFailed(Status.INTERNAL, "a compressed message ends too early")
+        if len(plain) > bytes_max:
+            raise _above(bytes_max)
+        if not reader.eof or reader.unused_data:
+            raise CallFailed(Status.INTERNAL, "a compressed message ends too early or too late")
         return plain
+
+
+def _above(bytes_max: int) -> CallFailed:
+    return CallFailed(Status.RESOURCE_EXHAUSTED, f"a message is above the limit of {bytes_max} bytes")
 
 
 def path_of(fields: dict[bytes, bytes]) -> bytes:

@@ -39,7 +39,8 @@ TABLE_BYTES_MAX: Final = 4096  # RFC 7540: the limit of the dynamic table unless
 ROW_BYTES: Final = 32  # RFC 7541, 4.1: added to name and value of each row
 FIELDS_BYTES_MAX: Final = 64 * 1024  # of a block when decoded: a page of 4 KiB of indexes could mean megabytes
 TEXTS_MAX: Final = 256  # remembered texts and blocks of a connection
-TEXT_BYTES_MAX: Final = 128  # longer ones are not remembered
+TEXT_BYTES_MAX: Final = 128  # longer texts are not remembered
+REMEMBERED_BYTES_MAX: Final = 1024  # longer blocks are not remembered
 
 _STATIC: Final[tuple[Field, ...]] = tuple(
     (name, value.replace(b"_", b" "))
@@ -106,7 +107,7 @@ class Decoder(Generic[T]):
         meaning = self._understand(fields)
         if changes:
             self._blocks.clear()
-        elif len(self._blocks) < TEXTS_MAX:
+        elif len(block) <= REMEMBERED_BYTES_MAX and len(self._blocks) < TEXTS_MAX:
             self._blocks[block] = meaning
         return meaning
 

@@ -19,30 +19,31 @@ answer are bytes that the caller writes, all answers of a read at once: `answer`
 one concatenation. A longer one, or one for which the client's windows have no room, waits in its stream until the
 client opens them.
 
-The windows for what the client sends are opened again as soon as data came: who takes too much memory is held up by its
-socket, as a client of remoting is (``net.budget``).
+The windows for the client's data are opened again as soon as data came: a client that takes too much memory is held up
+by its socket, as a client of remoting is (``net.budget``). While its answers are unread (`Http2.hold`), they stay as
+they are.
 
 Limits, beside those of ``hpack``:
 
 - `FRAME_BYTES_MAX`: a frame is handled once it is whole.
 - `STREAMS_MAX`: calls at a time. A waiting call is one.
 - `BLOCK_BYTES_MAX` and `CONTINUATIONS_MAX`: a block of header fields can't be handled before its end.
-- `RESETS_MAX`: calls that a client cancels beyond those that it lets finish. Each costs the server a call.
-- `NOISE_MAX`: frames in a row that belong to no call (PING, SETTINGS, empty DATA and the like).
+- `RESETS_MAX`: calls that a client cancels, or breaks, beyond those that it lets finish. Each costs the server a call.
+- `NOISE_MAX`: frames in a row without a new call and without data (PING, SETTINGS, WINDOW_UPDATE and the like).
 
 Source: RFC 9113, and RFC 7540 for priorities, which are read and count for nothing.
 """
 
 from __future__ import annotations
 
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
 from typing import Final, NamedTuple
 
 from firearrow.errors import RemoteProtocolError
-from firearrow.wire.hpack import Decoder, Field
+from firearrow.wire.hpack import FIELDS_BYTES_MAX, Decoder, Field
 
 PREFACE: Final = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
 HEAD_BYTES: Final = 9
@@ -58,7 +59,9 @@ STREAM_WINDOW_BYTES: Final = 1024 * 1024
 CONNECTION_WINDOW_BYTES: Final = 16 * 1024 * 1024
 _DEFAULT_WINDOW_BYTES: Final = 65_535
 _WINDOW_BYTES_MAX: Final = 2**31 - 1
-_RESET_HERE_MAX: Final = 1000  # streams that this side has ended early: the client may have sent more
+_RESET_HERE_MAX: Final = STREAMS_MAX  # streams that this side has ended early: the client may have sent more
+STREAM_BYTES: Final = 1024  # memory of a call, beside its header fields
+_WINDOW_CHANGE_STREAMS: Final = 64  # that one SETTINGS changes for the price of a frame
 
 DATA, HEADERS, PRIORITY, RST_STREAM, SETTINGS, PUSH_PROMISE, PING, GOAWAY, WINDOW_UPDATE, CONTINUATION = range(10)
 END_STREAM: Final = 1
@@ -67,7 +70,7 @@ END_HEADERS: Final = 4
 PADDED: Final = 8
 HAS_PRIORITY: Final = 32
 
-_ENABLE_PUSH, _MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE, _MAX_FRAME_SIZE = 2, 3, 4, 5
+_ENABLE_PUSH, _MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE, _MAX_FRAME_SIZE, _MAX_HEADER_LIST_SIZE = range(2, 7)
 _SETTING: Final = Struct(">HI")
 _U32: Final = Struct(">I")
 _GOAWAY: Final = Struct(">II")
@@ -106,6 +109,7 @@ class Stream:
         "call",
         "fields",
         "has_ended",
+        "held_bytes",
         "id",
         "pending",
         "pending_bytes",
@@ -115,9 +119,10 @@ class Stream:
         "window",
     )
 
-    def __init__(self, stream_id: int, fields: dict[bytes, bytes], send_window: int) -> None:
+    def __init__(self, stream_id: int, fields: dict[bytes, bytes], send_window: int, held_bytes: int) -> None:
         self.id = stream_id
         self.fields = fields
+        self.held_bytes = held_bytes
         self.has_ended = False  # by the client
         self.received_bytes = 0
         self.window = STREAM_WINDOW_BYTES  # for what the client sends
@@ -161,7 +166,11 @@ class Http2:
         self._window = CONNECTION_WINDOW_BYTES
         self._send_window = _DEFAULT_WINDOW_BYTES
         self._initial_send_window = _DEFAULT_WINDOW_BYTES
-        self._blocked: dict[int, Stream] = {}  # streams with pending data, in turn
+        # streams with pending data that only the connection's window holds up, in turn
+        self._blocked: OrderedDict[int, Stream] = OrderedDict()
+        self._is_held = False
+        self.streams_bytes = 0
+        """Memory of the open streams, without their data."""
         self.pending_bytes = 0
         self._resets = self._noise = 0
         self._is_leaving = False
@@ -169,8 +178,12 @@ class Http2:
 
     def begin(self) -> bytes:
         """Return the first frames of the server."""
-        settings = _SETTING.pack(_MAX_CONCURRENT_STREAMS, STREAMS_MAX) + _SETTING.pack(
-            _INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES
+        settings = b"".join(
+            (
+                _SETTING.pack(_MAX_CONCURRENT_STREAMS, STREAMS_MAX),
+                _SETTING.pack(_INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
+                _SETTING.pack(_MAX_HEADER_LIST_SIZE, min(BLOCK_BYTES_MAX, FIELDS_BYTES_MAX)),
+            )
         )
         return _frame(SETTINGS, 0, 0, settings) + _frame(
             WINDOW_UPDATE, 0, 0, _U32.pack(CONNECTION_WINDOW_BYTES - _DEFAULT_WINDOW_BYTES)
@@ -178,8 +191,8 @@ class Http2:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of unfinished frames, blocks and requests."""
-        return len(self._buffer) + self._block_bytes + sum(it.received_bytes for it in self.streams.values())
+        """Bytes of unfinished frames and blocks."""
+        return len(self._buffer) + self._block_bytes
 
     @property
     def has_more(self) -> bool:
@@ -243,9 +256,8 @@ class Http2:
         self._window -= size
         if self._window < 0:
             raise _Broken(ErrorCode.FLOW_CONTROL_ERROR, "more data than the connection's window")
-        if self._window < CONNECTION_WINDOW_BYTES // 2:
-            self._send(_frame(WINDOW_UPDATE, 0, 0, _U32.pack(CONNECTION_WINDOW_BYTES - self._window)))
-            self._window = CONNECTION_WINDOW_BYTES
+        if self._window < CONNECTION_WINDOW_BYTES // 2 and not self._is_held:
+            self._open_window()
         if flags & PADDED:
             payload = _unpadded(payload)
         stream = self.streams.get(stream_id)
@@ -255,23 +267,42 @@ class Http2:
         ends = flags & END_STREAM
         if ends:
             stream.has_ended = True
-        elif not payload:
+        elif payload:
+            self._noise = 0
+        else:
             self._count_noise()
         stream.received_bytes += len(payload)
         if (b"content-length" in stream.fields) and self._has_wrong_length(stream):
-            self.reset(stream, ErrorCode.PROTOCOL_ERROR)
-            arrived.append((stream, None, True))
+            self._refuse(stream, ErrorCode.PROTOCOL_ERROR, arrived)
             return
         stream.window -= size
-        if not ends:
-            if stream.window < 0:
-                self.reset(stream, ErrorCode.FLOW_CONTROL_ERROR)
-                arrived.append((stream, None, True))
-                return
-            if stream.window < STREAM_WINDOW_BYTES // 2:
-                self._send(_frame(WINDOW_UPDATE, 0, stream_id, _U32.pack(STREAM_WINDOW_BYTES - stream.window)))
-                stream.window = STREAM_WINDOW_BYTES
+        if stream.window < 0:
+            self._refuse(stream, ErrorCode.FLOW_CONTROL_ERROR, arrived)
+            return
+        if not ends and stream.window < STREAM_WINDOW_BYTES // 2 and not self._is_held:
+            self._open_stream(stream)
         arrived.append((stream, payload, bool(ends)))
+
+    def _open_window(self) -> None:
+        self._send(_frame(WINDOW_UPDATE, 0, 0, _U32.pack(CONNECTION_WINDOW_BYTES - self._window)))
+        self._window = CONNECTION_WINDOW_BYTES
+
+    def _open_stream(self, stream: Stream) -> None:
+        self._send(_frame(WINDOW_UPDATE, 0, stream.id, _U32.pack(STREAM_WINDOW_BYTES - stream.window)))
+        stream.window = STREAM_WINDOW_BYTES
+
+    def hold(self, *, waits: bool) -> None:
+        """Leave the windows for the client's data as they are, or open them again."""
+        if waits == self._is_held:
+            return
+        self._is_held = waits
+        if waits:
+            return
+        if self._window < CONNECTION_WINDOW_BYTES // 2:
+            self._open_window()
+        for stream in self.streams.values():
+            if stream.window < STREAM_WINDOW_BYTES // 2 and not stream.has_ended:
+                self._open_stream(stream)
 
     def _data_of_none(self, stream_id: int) -> None:
         if stream_id in self._reset_here:
@@ -331,16 +362,20 @@ class Http2:
         self.last_id = stream_id
         if head.fault or (b":method" not in head.fields):
             self._send_reset(stream_id, ErrorCode.PROTOCOL_ERROR)
+            self._count_reset()
             return
         if len(self.streams) >= STREAMS_MAX or self._is_leaving:
+            self._count_noise()
             self._send_reset(stream_id, ErrorCode.REFUSED_STREAM)
             return
-        stream = self.streams[stream_id] = Stream(stream_id, head.fields, self._initial_send_window)
+        held_bytes = STREAM_BYTES + len(block)
+        stream = self.streams[stream_id] = Stream(stream_id, head.fields, self._initial_send_window, held_bytes)
+        self.streams_bytes += held_bytes
         self._noise = 0
         if ends:
             stream.has_ended = True
             if b"content-length" in head.fields and self._has_wrong_length(stream):
-                self.reset(stream, ErrorCode.PROTOCOL_ERROR)
+                self._refuse(stream, ErrorCode.PROTOCOL_ERROR, arrived)
             else:
                 arrived.append((stream, b"", True))
 
@@ -361,8 +396,7 @@ class Http2:
             or head.has_pseudo
             or (b"content-length" in stream.fields and self._has_wrong_length(stream))
         ):
-            self.reset(stream, ErrorCode.PROTOCOL_ERROR)
-            arrived.append((stream, None, True))
+            self._refuse(stream, ErrorCode.PROTOCOL_ERROR, arrived)
         else:
             arrived.append((stream, b"", True))
 
@@ -401,16 +435,16 @@ class Http2:
             if not more or self._send_window > _WINDOW_BYTES_MAX:
                 code = ErrorCode.FLOW_CONTROL_ERROR if more else ErrorCode.PROTOCOL_ERROR
                 raise _Broken(code, f"the connection's window can't grow by {more}")
+            if self._blocked:
+                self._go_on()
         elif (stream := self.streams.get(stream_id)) is not None:
             stream.send_window += more
             if not more or stream.send_window > _WINDOW_BYTES_MAX:
-                self.reset(stream, ErrorCode.FLOW_CONTROL_ERROR if more else ErrorCode.PROTOCOL_ERROR)
-                arrived.append((stream, None, True))
-                return
+                self._refuse(stream, ErrorCode.FLOW_CONTROL_ERROR if more else ErrorCode.PROTOCOL_ERROR, arrived)
+            elif stream.pending:
+                self._send_pending(stream)
         elif stream_id > self.last_id:
             raise _Broken(ErrorCode.PROTOCOL_ERROR, "a window of no call")
-        if self._blocked:
-            self._go_on()
 
     def _take_settings(self, stream_id: int, flags: int, payload: bytes, arrived: list[Arrived]) -> None:
         if stream_id:
@@ -433,12 +467,14 @@ class Http2:
                 raise _Broken(ErrorCode.PROTOCOL_ERROR, f"ENABLE_PUSH {value}")
         self._send(_frame(SETTINGS, ACK, 0, b""))
         if window != self._initial_send_window:
+            self._noise += len(self.streams) // _WINDOW_CHANGE_STREAMS
             more, self._initial_send_window = window - self._initial_send_window, window
             for stream in list(self.streams.values()):
                 stream.send_window += more
                 if stream.send_window > _WINDOW_BYTES_MAX:
                     raise _Broken(ErrorCode.FLOW_CONTROL_ERROR, "a window that is too large")
-            self._go_on()
+                if stream.pending and more > 0:
+                    self._send_pending(stream)
 
     def _take_reset(self, stream_id: int, payload: bytes, arrived: list[Arrived]) -> None:
         if len(payload) != 4:
@@ -451,9 +487,7 @@ class Http2:
         stream.has_ended = True
         self._forget(stream)
         arrived.append((stream, None, True))
-        self._resets += 1
-        if self._resets > RESETS_MAX:
-            raise _Broken(ErrorCode.ENHANCE_YOUR_CALM, "too many calls are cancelled")
+        self._count_reset()
 
     def _take_priority(self, stream_id: int, payload: bytes, arrived: list[Arrived]) -> None:
         if not stream_id:
@@ -462,6 +496,11 @@ class Http2:
             self._reset_id(stream_id, ErrorCode.FRAME_SIZE_ERROR, arrived)
         elif int.from_bytes(payload[:4]) & _WINDOW_BYTES_MAX == stream_id:
             self._reset_id(stream_id, ErrorCode.PROTOCOL_ERROR, arrived)
+
+    def _count_reset(self) -> None:
+        self._resets += 1
+        if self._resets > RESETS_MAX:
+            raise _Broken(ErrorCode.ENHANCE_YOUR_CALM, "too many calls are cancelled")
 
     def _count_noise(self) -> None:
         self._noise += 1
@@ -482,8 +521,10 @@ class Http2:
             and size <= FRAME_BYTES_MAX
             and not stream.pending
             and stream.has_ended
+            and stream.id in self.streams
         ):
             del self.streams[stream.id]
+            self.streams_bytes -= stream.held_bytes
             if self._resets:
                 self._resets -= 1
             self._send_window -= size
@@ -499,17 +540,17 @@ class Http2:
 
     def begin_answer(self, stream: Stream, head: bytes) -> bytes:
         """Return the frame that begins an answer."""
-        return _frame(HEADERS, END_HEADERS, stream.id, head)
+        return _frame(HEADERS, END_HEADERS, stream.id, head) if stream.id in self.streams else b""
 
     def send_data(self, stream: Stream, data: bytes) -> bytes:
         """Return the frames of data for which the windows have room; the rest becomes pending."""
         if stream.id not in self.streams:
             return b""
-        stream.pending.append(data)
+        for at in range(0, len(data), FRAME_BYTES_MAX):  # each piece is released as soon as it has left
+            stream.pending.append(data[at : at + FRAME_BYTES_MAX])
         stream.pending_bytes += len(data)
         self.pending_bytes += len(data)
-        self._blocked[stream.id] = stream
-        return b"" if len(self._blocked) > 1 and self._send_window <= 0 else b"".join(self._frames_of(stream))
+        return b"".join(self._frames_of(stream))
 
     def end_answer(self, stream: Stream, trailers: bytes) -> bytes:
         """Return the frame that ends an answer, or keep it behind pending data."""
@@ -544,7 +585,8 @@ class Http2:
         while pending:
             data = pending[0]
             room = min(self._send_window, stream.send_window, FRAME_BYTES_MAX)
-            if room <= 0 and data:
+            if room <= 0:
+                self._note_blocked(stream)
                 return frames
             if len(data) <= room:
                 pending.popleft()
@@ -552,6 +594,7 @@ class Http2:
             else:
                 piece, pending[0] = data[:room], data[room:]
             frames.append(_frame(DATA, 0, stream.id, piece))
+            self._noise = 0  # the window that let it leave, and its acknowledgement, are none
             self._send_window -= len(piece)
             stream.send_window -= len(piece)
             stream.pending_bytes -= len(piece)
@@ -562,15 +605,29 @@ class Http2:
             frames.append(self._finished(stream))
         return frames
 
+    def _note_blocked(self, stream: Stream) -> None:
+        if stream.send_window > 0:
+            self._blocked[stream.id] = stream
+        else:
+            self._blocked.pop(stream.id, None)
+
+    def _send_pending(self, stream: Stream) -> None:
+        if frames := self._frames_of(stream):
+            self._send(b"".join(frames))
+
     def _go_on(self) -> None:
-        """Send pending data, as much as the windows allow."""
+        """Send data that waited for the connection's window, as much as it allows.
+
+        Each step uses up the window, or takes a stream from ``_blocked``: many blocked streams cost nothing.
+        """
         frames: list[bytes] = []
-        for stream in list(self._blocked.values()):
-            if self._send_window <= 0:
-                break
+        blocked = self._blocked
+        while blocked and self._send_window > 0:
+            stream = next(iter(blocked.values()))
             frames += self._frames_of(stream)
-            if stream.id in self._blocked and self._send_window <= 0:
-                self._blocked[stream.id] = self._blocked.pop(stream.id)  # others come first next time
+            if stream.id in blocked:
+                assert self._send_window <= 0, "it is the only reason"
+                blocked.move_to_end(stream.id)  # others come first next time
         if frames:
             self._send(b"".join(frames))
 
@@ -580,13 +637,18 @@ class Http2:
             self._forget(stream)
             self._send_reset(stream.id, code)
 
+    def _refuse(self, stream: Stream, code: ErrorCode, arrived: list[Arrived]) -> None:
+        """End a stream whose client breaks the rules: for the server, as if the client had cancelled it."""
+        self.reset(stream, code)
+        arrived.append((stream, None, True))
+        self._count_reset()
+
     def _reset_id(self, stream_id: int, code: ErrorCode, arrived: list[Arrived]) -> None:
         stream = self.streams.get(stream_id)
         if stream is None:
             self._send_reset(stream_id, code)
-            return
-        self.reset(stream, code)
-        arrived.append((stream, None, True))
+        else:
+            self._refuse(stream, code, arrived)
 
     def _send_reset(self, stream_id: int, code: ErrorCode) -> None:
         self._note_reset(stream_id)
@@ -598,7 +660,8 @@ class Http2:
             del self._reset_here[next(iter(self._reset_here))]
 
     def _forget(self, stream: Stream) -> None:
-        self.streams.pop(stream.id, None)
+        if self.streams.pop(stream.id, None) is not None:
+            self.streams_bytes -= stream.held_bytes
         self._blocked.pop(stream.id, None)
         self.pending_bytes -= stream.pending_bytes
         stream.pending.clear()

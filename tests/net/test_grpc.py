@@ -1,0 +1,792 @@
+"""gRPC at the port of a server, with grpcio as its client and by frames."""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import queue
+import ssl
+import threading
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import grpc
+import pytest
+
+from firearrow.config.tls import TlsKeys
+from firearrow.net.grpc import UNREAD_BYTES_HIGH, Method
+from firearrow.net.server import Server
+from firearrow.net.turns import TURN_CHECK_REPLIES
+from firearrow.wire.grpc import MessageReader, framed
+from firearrow.wire.http2 import (
+    DATA,
+    END_STREAM,
+    GOAWAY,
+    HEADERS,
+    PING,
+    PREFACE,
+    RST_STREAM,
+    STREAM_BYTES,
+    STREAM_WINDOW_BYTES,
+    WINDOW_UPDATE,
+    ErrorCode,
+)
+from tests.broker.serving import until
+from tests.loglines import told
+from tests.net.conftest import Run
+from tests.net.grpcservice import CALL_SECONDS_MAX, ECHO, Client, Service, grpc_client, grpc_serving
+from tests.net.talker import Talker, encrypted, question, talking, wait_seconds_max
+from tests.wire import http2frames as h2
+from tests.wire.http2frames import CLIENT_WINDOW_BYTES, HELLO, Frame
+
+MiB = 1024 * 1024
+
+
+def use(run: Run, client: Callable[[Client], None], service: Service | None = None, **options: Any) -> None:
+    """Run a client that blocks against a server."""
+
+    async def main() -> None:
+        async with grpc_serving(service, **options) as (server, port):
+
+            def work() -> None:
+                with grpc_client(port) as opened:
+                    client(opened)
+
+            await asyncio.to_thread(work)
+            await until(lambda: not server.grpc_peers)
+
+    run(main())
+
+
+def status_of(call: Callable[[], object]) -> tuple[grpc.StatusCode, str]:
+    """Return how a call fails."""
+    with pytest.raises(grpc.RpcError) as failed:
+        call()
+    error: Any = failed.value
+    return error.code(), error.details()
+
+
+# --- calls of all kinds ---
+
+
+def test_calls_with_one_answer(run: Run) -> None:
+    def client(opened: Client) -> None:
+        assert opened.call("echo", b"a message") == b"a message"
+        assert opened.call("echo") == b""
+        assert opened.call("late", b"later") == b"later"
+
+    use(run, client)
+
+
+def test_many_calls_at_once(run: Run) -> None:
+    def client(opened: Client) -> None:
+        calls = [opened.begin(name, b"%d" % number) for number in range(500) for name in ("echo", "late")]
+        answers = [call.result(CALL_SECONDS_MAX) for call in calls]
+        assert answers == [b"%d" % number for number in range(500) for _ in range(2)]
+
+    use(run, client)
+
+
+def test_a_stream_of_answers(run: Run) -> None:
+    def client(opened: Client) -> None:
+        assert list(opened.answers("many", b"100")) == [b"%d" % number for number in range(100)]
+        assert list(opened.answers("many", b"0")) == []
+        assert [len(it) for it in opened.answers("many", b"5 1000000")] == [1_000_001] * 5
+
+    use(run, client)
+
+
+def test_streams_in_both_directions(run: Run) -> None:
+    def client(opened: Client) -> None:
+        said: queue.Queue[bytes | None] = queue.Queue()
+        answers = opened.talk("chat", iter(said.get, None))
+        for word in (b"a", b"b", bytes(MiB), b"c"):
+            said.put(word)
+            assert next(answers) == b"re: " + word
+        said.put(None)
+        assert list(answers) == []
+        assert answers.code() is grpc.StatusCode.OK
+
+    use(run, client)
+
+
+def test_the_server_may_end_a_stream_first(run: Run) -> None:
+    def client(opened: Client) -> None:
+        for last, code in ((b"bye", grpc.StatusCode.OK), (b"fail", grpc.StatusCode.INVALID_ARGUMENT)):
+            said: queue.Queue[bytes | None] = queue.Queue()
+            answers = opened.talk("chat", iter(said.get, None))
+            said.put(b"a")
+            assert next(answers) == b"re: a"
+            said.put(last)
+            assert answers.code() is code
+            said.put(None)
+        assert opened.call("echo", b"x") == b"x"
+
+    use(run, client)
+
+
+def test_a_stream_of_requests(run: Run) -> None:
+    def client(opened: Client) -> None:
+        assert next(opened.talk("total", iter([bytes(MiB)] * 20 + [b"x"]))) == b"%d" % (20 * MiB + 1)
+
+    use(run, client)
+
+
+# --- failures ---
+
+
+def test_statuses(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    def client(opened: Client) -> None:
+        message = "nicht du: 100 % 键\n"
+        assert status_of(lambda: opened.call("fail", message.encode())) == (grpc.StatusCode.PERMISSION_DENIED, message)
+        code, details = status_of(lambda: opened.call("bug"))
+        assert (code, details) == (grpc.StatusCode.INTERNAL, "the server failed at the call")
+        code, details = status_of(lambda: opened.call("none"))
+        assert (code, details) == (grpc.StatusCode.UNIMPLEMENTED, "there is no method /test.Service/none")
+        assert opened.call("echo", b"x") == b"x"
+
+    use(run, client)
+    [line] = told(caplog)
+    assert (line["event"], line["method"]) == ("call failed", "bug")
+
+
+def test_several_requests_for_one_answer_are_refused(run: Run) -> None:
+    def client(opened: Client) -> None:
+        assert status_of(lambda: next(opened.talk("echo", iter([b"a", b"b"]))))[0] is grpc.StatusCode.INTERNAL
+        assert status_of(lambda: next(opened.talk("echo", iter([]))))[0] is grpc.StatusCode.INTERNAL
+        assert next(opened.talk("echo", iter([b"a"]))) == b"a"
+
+    use(run, client)
+
+
+def test_a_deadline_cancels_the_call(run: Run) -> None:
+    service = Service()
+
+    def client(opened: Client) -> None:
+        code, _ = status_of(lambda: opened.call("hold", timeout=0.2))
+        assert code is grpc.StatusCode.DEADLINE_EXCEEDED
+        assert opened.call("echo") == b""
+
+    use(run, client, service)
+    [call] = service.held
+    assert 0 < (call.timeout_ms or 0) <= 210  # grpcio rounds up
+    assert service.cancelled == [call]
+
+
+def test_a_cancelled_call_is_noticed(run: Run) -> None:
+    service = Service()
+
+    def client(opened: Client) -> None:
+        calls = [opened.begin("hold") for _ in range(3)]
+        assert opened.call("echo") == b""
+        for call in calls:
+            call.cancel()
+        assert opened.call("echo") == b""
+
+    use(run, client, service)
+    assert set(service.cancelled) == set(service.held)
+    assert len(service.held) == 3
+    for call in service.held:  # an answer that comes too late is nobody's
+        call.answer(b"late")
+        call.send(b"late")
+        call.fail(grpc.StatusCode.INTERNAL.value[0], "late")
+        call.end()
+
+
+def test_calls_end_with_their_connection(run: Run) -> None:
+    service = Service()
+
+    async def main() -> None:
+        async with grpc_serving(service) as (server, port):
+
+            def work() -> None:
+                with grpc_client(port) as opened:
+                    call = opened.begin("hold")
+                    begun.wait(CALL_SECONDS_MAX)
+                    assert not call.done()
+
+            begun = threading.Event()
+            working = asyncio.create_task(asyncio.to_thread(work))
+            await until(lambda: bool(service.held))
+            begun.set()
+            await working
+            await until(lambda: bool(service.cancelled))
+            assert service.cancelled == service.held
+            await until(lambda: not server.grpc_peers)
+
+    run(main())
+
+
+# --- size ---
+
+
+@pytest.mark.parametrize("size", [0, 1, 16_378, 16_379, 16_380, 65_535, 65_536, MiB, 20 * MiB])
+def test_messages_of_any_size(run: Run, size: int) -> None:
+    def client(opened: Client) -> None:
+        message = bytes(range(256)) * (size // 256) + b"x" * (size % 256)
+        assert opened.call("echo", message) == message
+
+    use(run, client)
+
+
+def test_a_message_up_to_the_limit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firearrow.net.grpc.MESSAGE_BYTES_MAX", 2 * MiB)
+
+    def client(opened: Client) -> None:
+        assert len(opened.call("echo", bytes(2 * MiB))) == 2 * MiB
+        code, details = status_of(lambda: opened.call("echo", bytes(2 * MiB + 1)))
+        assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+        assert "above the limit" in details
+        assert opened.call("echo") == b""
+
+    use(run, client)
+
+
+@pytest.mark.parametrize("size", [10, MiB])
+def test_compressed_messages(run: Run, size: int) -> None:
+    def client(opened: Client) -> None:
+        message = b"x" * size
+        assert opened.call("echo", message, compression=grpc.Compression.Gzip) == message
+        packed = [message] * 3
+        assert next(opened.talk("total", iter(packed), compression=grpc.Compression.Gzip)) == b"%d" % (3 * size)
+        if size > 10:  # short ones are not compressed
+            code, _ = status_of(lambda: opened.call("echo", message, compression=grpc.Compression.Deflate))
+            assert code is grpc.StatusCode.UNIMPLEMENTED
+
+    use(run, client)
+
+
+# --- beside remoting, and encrypted ---
+
+
+def test_remoting_and_grpc_at_one_port(run: Run) -> None:
+    async def main() -> None:
+        async with grpc_serving() as (server, port), talking(port) as talker:
+
+            def work() -> None:
+                with grpc_client(port) as opened:
+                    assert opened.call("echo", b"x") == b"x"
+
+            for number in range(3):
+                talker.ask(question(ECHO, number))
+                await asyncio.to_thread(work)
+                assert (await talker.answer()).opaque == number
+            await until(lambda: not server.grpc_peers)
+            assert len(server.peers) == 1
+
+    run(main())
+
+
+@pytest.mark.parametrize("mode", ["permissive", "enforcing"])
+def test_encrypted_with_alpn_at_the_same_port(
+    run: Run, certificate: Path, mode: Literal["permissive", "enforcing"]
+) -> None:
+    async def main() -> None:
+        keys = TlsKeys(tls_server_mode=mode, tls_server_cert_path=str(certificate))
+        async with grpc_serving(tls=keys) as (_, port):
+            trust = grpc.ssl_channel_credentials(certificate.with_suffix(".crt").read_bytes())
+            context = ssl.create_default_context(cafile=certificate)
+
+            def work() -> None:
+                with grpc_client(port, trust) as opened:
+                    for size in (3, 3 * MiB):
+                        assert opened.call("echo", bytes(size)) == bytes(size)
+                    assert len(list(opened.answers("many", b"10 100000"))) == 10
+
+            async with encrypted(port, context) as talker:
+                talker.ask(question(ECHO))
+                await asyncio.to_thread(work)
+                assert (await talker.answer()).opaque == 1
+            if mode == "enforcing":
+
+                def plain() -> None:
+                    with grpc_client(port) as opened:
+                        assert status_of(lambda: opened.call("echo"))[0] is grpc.StatusCode.UNAVAILABLE
+
+                await asyncio.to_thread(plain)
+            else:
+                use_plain = asyncio.to_thread(lambda: _echo_once(port))
+                assert await use_plain == b"x"
+
+    run(main())
+
+
+def _echo_once(port: int) -> bytes:
+    with grpc_client(port) as opened:
+        return opened.call("echo", b"x")
+
+
+def test_without_methods_http2_is_a_frame_that_is_too_long(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        async with grpc_serving() as (server, port), talking(port) as talker:
+            server.grpc_methods = {}
+            talker.write(HELLO)
+            assert await talker.end() == b""
+
+    run(main())
+    assert "above the limit" in str(told(caplog)[0]["reason"])
+
+
+def test_remoting_ends_where_grpc_begins(run: Run) -> None:
+    """A connection may turn to gRPC at any frame: what remoting keeps of it is forgotten."""
+
+    async def main() -> None:
+        async with grpc_serving() as (server, port), talking(port) as talker:
+            talker.ask(question(ECHO))
+            await talker.answer()
+            [peer] = server.peers
+            peer.keep(1000)
+            talker.write(HELLO)
+            await until(lambda: bool(server.grpc_peers))
+            assert server.peers == set()
+            assert not peer.is_open
+            [grpc_peer] = server.grpc_peers
+            assert grpc_peer.kept_bytes == 0
+            assert len(server._all) == 1
+
+    run(main())
+
+
+# --- by frames ---
+
+
+class Http2Talker:
+    """A client that says what a test wants, and reads frames."""
+
+    def __init__(self, talker: Talker) -> None:
+        self._talker = talker
+        self._rest = b""
+
+    def write(self, *frames: bytes) -> None:
+        """Send frames in one write."""
+        self._talker.write(b"".join(frames))
+
+    async def frame(self, *kinds: int) -> Frame:
+        """Return the next frame of these kinds."""
+        while True:
+            async with asyncio.timeout(wait_seconds_max()):
+                head = await self._talker._reader.readexactly(9)
+                payload = await self._talker._reader.readexactly(int.from_bytes(head[:3]))
+            if not kinds or head[3] in kinds:
+                return Frame(head[3], head[4], int.from_bytes(head[5:]), payload)
+
+    async def answer(self, stream_id: int) -> list[bytes]:
+        """Return the messages of an answer, up to the end of its stream."""
+        reader, messages = MessageReader(2**31), list[bytes]()
+        while True:
+            frame = await self.frame(DATA, HEADERS, RST_STREAM)
+            if frame.stream_id != stream_id:
+                continue
+            assert frame.kind != RST_STREAM
+            if frame.kind == DATA:
+                messages += reader.take(frame.payload, None)
+            elif frame.flags & END_STREAM:
+                return messages
+
+    async def end(self) -> list[Frame]:
+        """Return the frames until the server closes."""
+        return h2.frames_of(await self._talker.end())
+
+
+def path(name: str) -> bytes:
+    """Header fields of a call."""
+    return h2.block_of([*h2.CALL[:2], (b":path", f"/test.Service/{name}".encode()), *h2.CALL[3:]])
+
+
+def speaking(
+    run: Run, main: Callable[[Http2Talker, Server, Service], Any], hello: bytes = HELLO, **options: Any
+) -> Service:
+    """Run a conversation in frames."""
+    service = Service()
+
+    async def talk() -> None:
+        async with grpc_serving(service, **options) as (server, port), talking(port) as talker:
+            talker.write(hello)
+            await main(Http2Talker(talker), server, service)
+
+    run(talk())
+    return service
+
+
+def test_a_request_in_pieces_is_answered_like_a_whole_one(run: Run) -> None:
+    """The reader of messages is the general way; data of one whole message goes past it."""
+    message = framed(b"in pieces")
+    pieces = [
+        [h2.data(1, message, ends=True)],
+        [h2.data(1, message), h2.data(1, b"", ends=True)],
+        [h2.data(1, message[:3]), h2.data(1, message[3:], ends=True)],
+        [*(h2.data(1, message[at : at + 1]) for at in range(len(message))), h2.data(1, b"", ends=True)],
+        [h2.data(1, message), h2.headers(1, b"", ends=True)],
+        [h2.frame(DATA, 1, b"\x03" + message + bytes(3), END_STREAM | 8)],
+    ]
+
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        for number, frames in enumerate(pieces):
+            stream_id = 1 + 2 * number
+            renamed = [it._replace(stream_id=stream_id).encode() for it in h2.frames_of(b"".join(frames))]
+            talker.write(h2.headers(stream_id, path("echo")), *renamed)
+            assert await talker.answer(stream_id) == [b"in pieces"]
+            [peer] = server.grpc_peers
+            assert (peer.unfinished_bytes, peer.kept_bytes, peer.partial_bytes) == (0, 0, 0)
+
+    speaking(run, main)
+
+
+@pytest.mark.parametrize(
+    "frames",
+    [
+        [h2.data(1, b"", ends=True)],
+        [h2.data(1, framed(b"x")[:-1], ends=True)],
+        [h2.data(1, framed(b"x") + b"\0", ends=True)],
+        [h2.data(1, framed(b"x") * 2, ends=True)],
+        [h2.data(1, framed(b"x")), h2.data(1, b"y", ends=True)],
+        [h2.data(1, framed(b"x")), h2.data(1, framed(b"y"), ends=True)],
+        [h2.headers(1, b"", ends=True)],
+    ],
+)
+def test_a_request_that_is_not_one_message_fails(run: Run, frames: list[bytes]) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        talker.write(h2.headers(1, path("echo")), *frames)
+        frame = await talker.frame(HEADERS)
+        assert b"grpc-status\x0213" in frame.payload
+        [peer] = server.grpc_peers
+        assert (peer.unfinished_bytes, peer.kept_bytes) == (0, 0)
+        talker.write(h2.headers(3, path("echo")), h2.data(3, framed(b"x"), ends=True))
+        assert await talker.answer(3) == [b"x"]
+
+    speaking(run, main)
+
+
+def test_a_stream_of_requests_that_ends_within_one_fails(run: Run) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        talker.write(h2.headers(1, path("total")), h2.data(1, framed(b"x") + b"\0\0", ends=True))
+        assert b"grpc-status\x0213" in (await talker.frame(HEADERS)).payload
+
+    speaking(run, main)
+
+
+def test_a_call_that_is_cancelled_in_its_read_is_not_begun(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        talker.write(
+            *(h2.headers(1, path("echo")), h2.data(1, framed(b"x"), ends=True), h2.reset(1)),
+            *(h2.headers(3, path("echo")), h2.data(3, framed(b"y"), ends=True)),
+        )
+        assert await talker.answer(3) == [b"y"]
+        assert service.count == 1
+
+    speaking(run, main)
+    assert told(caplog) == []
+
+
+def test_another_kind_of_request_is_answered_once(run: Run) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        block = h2.block_of([*h2.CALL[:3], (b"content-type", b"application/json")])
+        talker.write(h2.headers(1, block), h2.data(1, b"{"), h2.data(1, b"}"), h2.data(1, b"", ends=True))
+        assert b":status\x03415" in (await talker.frame(HEADERS)).payload
+        talker.write(h2.window(1, 1000))
+        assert (await talker.frame(DATA)).payload == b"only gRPC is served here\n"
+        last = await talker.frame()
+        assert (last.kind, last.flags & END_STREAM, last.stream_id) == (HEADERS, END_STREAM, 1)
+        talker.write(h2.ping())
+        assert (await talker.frame(PING, HEADERS, DATA)).kind == PING
+
+    speaking(run, main, PREFACE + h2.settings(initial_window_size=0))
+
+
+def test_a_violation_closes_the_connection_with_a_reason(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        talker.write(h2.headers(1, path("hold")), h2.data(1, framed(b""), ends=True), h2.data(1, b"more"))
+        frames = await talker.end()
+        assert (frames[-1].kind, frames[-1].error) == (GOAWAY, ErrorCode.STREAM_CLOSED)
+        assert service.cancelled == service.held
+        assert len(service.held) == 1
+
+    speaking(run, main)
+    assert "STREAM_CLOSED: data behind the end of a call" in str(told(caplog)[0]["reason"])
+
+
+def test_a_client_that_closes_its_side_gets_the_answers_of_the_turn(run: Run) -> None:
+    async def main() -> None:
+        async with grpc_serving() as (_, port), talking(port) as talker:
+            talker.write(HELLO + h2.headers(1, path("echo")) + h2.data(1, framed(b"x"), ends=True))
+            talker.write_end()
+            frames = h2.frames_of(await talker.end())
+            assert [it.payload for it in frames if it.kind == DATA] == [framed(b"x")]
+
+    run(main())
+
+
+def test_a_silent_connection_is_closed_and_one_with_a_call_is_not(run: Run) -> None:
+    async def main() -> None:
+        async with grpc_serving(idle_seconds_max=0.1) as (server, port), talking(port) as one, talking(port) as other:
+            one.write(HELLO)
+            other.write(HELLO + h2.headers(1, path("hold")) + h2.data(1, framed(b""), ends=True))
+            frames = h2.frames_of(await one.end())
+            assert (frames[-1].kind, frames[-1].error) == (GOAWAY, ErrorCode.NO_ERROR)
+            assert len(server.grpc_peers) == 1
+
+    run(main())
+
+
+def test_a_silent_connection_that_reads_nothing_is_cut(run: Run) -> None:
+    async def main() -> None:
+        async with grpc_serving(idle_seconds_max=0.05) as (server, port), talking(port) as talker:
+            talker._writer.transport.pause_reading()  # type: ignore[attr-defined]
+            blocks = PREFACE + h2.settings(initial_window_size=2**31 - 1) + h2.window(0, 2**31 - 1 - 65_535)
+            talker.write(blocks + h2.headers(1, path("big")) + h2.data(1, framed(b"%d" % (64 * MiB)), ends=True))
+            await until(lambda: bool(server.grpc_peers))
+            await until(lambda: not server.grpc_peers)
+
+    run(main())
+
+
+# --- back-pressure ---
+
+
+def test_calls_wait_while_answers_are_unread(run: Run) -> None:
+    """The windows stop the answers, so the memory is that of a few of them; then all are answered."""
+    count = 40
+
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        block, message = path("big"), framed(b"%d" % MiB)
+        ids = range(1, 2 * count, 2)
+        for number in ids:
+            talker.write(h2.headers(number, block), h2.data(number, message, ends=True))
+        talker.write(h2.ping())
+        read = dict.fromkeys(ids, 0)
+        while (frame := await talker.frame(DATA, PING)).kind == DATA:
+            read[frame.stream_id] += len(frame.payload)
+        assert sum(read.values()) == CLIENT_WINDOW_BYTES
+        unconfirmed = {number: size for number, size in read.items() if size}
+        [peer] = server.grpc_peers
+        assert service.count <= UNREAD_BYTES_HIGH // MiB + 1
+        assert UNREAD_BYTES_HIGH < peer.unread_bytes < UNREAD_BYTES_HIGH + 2 * MiB
+        while any(size < MiB for size in read.values()):
+            if sum(unconfirmed.values()) > CLIENT_WINDOW_BYTES // 2:
+                talker.write(h2.window(0, sum(unconfirmed.values())))
+                talker.write(*(h2.window(number, size) for number, size in unconfirmed.items()))
+                unconfirmed.clear()
+            frame = await talker.frame(DATA)
+            read[frame.stream_id] += len(frame.payload)
+            unconfirmed[frame.stream_id] = unconfirmed.get(frame.stream_id, 0) + len(frame.payload)
+            assert peer.unread_bytes < UNREAD_BYTES_HIGH + 2 * MiB
+        assert service.count == count
+        assert (peer.kept_bytes, peer.unread_bytes) == (0, 0)
+
+    speaking(run, main)
+
+
+def test_a_client_that_leaves_answers_unread_sends_no_more_than_the_windows(
+    run: Run, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        block = path("big")
+        for number in range(1, 13, 2):
+            talker.write(h2.headers(number, block), h2.data(number, framed(b"%d" % MiB), ends=True))
+        talker.write(h2.headers(13, path("total")))
+        piece = framed(bytes(16_000))
+        for _ in range(STREAM_WINDOW_BYTES // len(piece)):
+            talker.write(h2.data(13, piece))
+        talker.write(h2.ping())
+        await talker.frame(PING)
+        [peer] = server.grpc_peers
+        assert service.count <= 6
+        assert STREAM_WINDOW_BYTES // 2 < peer._backlog_bytes < 2 * STREAM_WINDOW_BYTES
+        talker.write(h2.window(0, 100 * MiB), *(h2.window(number, 2 * MiB) for number in range(1, 13, 2)))
+        opened = await talker.frame(WINDOW_UPDATE)
+        assert (opened.stream_id, peer._backlog_bytes) == (13, 0)
+        assert service.count == STREAM_WINDOW_BYTES // len(piece) * 16_000
+
+    speaking(run, main)
+
+
+def test_a_client_that_sends_tiny_pieces_meanwhile_is_closed(
+    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firearrow.net.grpc.BACKLOG_BYTES_MAX", 100_000)
+
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        for number in range(1, 13, 2):
+            talker.write(h2.headers(number, path("big")), h2.data(number, framed(b"%d" % MiB), ends=True))
+        talker.write(h2.headers(13, path("total")), *[h2.data(13, b"\0")] * 1000)
+        frames = await talker.end()
+        assert (frames[-1].kind, frames[-1].error) == (GOAWAY, ErrorCode.ENHANCE_YOUR_CALM)
+
+    speaking(run, main)
+    assert "bytes wait until it reads its answers" in str(told(caplog)[0]["reason"])
+
+
+def test_a_client_that_reads_nothing_from_its_socket_is_not_served(run: Run) -> None:
+    count = 100
+
+    async def main() -> None:
+        service = Service()
+        async with grpc_serving(service) as (server, port), talking(port) as talker:
+            transport: Any = talker._writer.transport
+            transport.pause_reading()
+            wide = PREFACE + h2.settings(initial_window_size=2**31 - 1) + h2.window(0, 2**31 - 1 - 65_535)
+            calls = [
+                h2.headers(n, path("big")) + h2.data(n, framed(b"%d" % MiB), ends=True) for n in range(1, 2 * count, 2)
+            ]
+            talker.write(wide + b"".join(calls))
+            await until(lambda: any(it._paused for it in server.grpc_peers))
+            [peer] = server.grpc_peers
+            assert service.count < count // 2
+            assert peer.unread_bytes < 3 * UNREAD_BYTES_HIGH
+            transport.resume_reading()
+            heard = Http2Talker(talker)
+            read = 0
+            while read < count * (MiB + 5):
+                read += len((await heard.frame(DATA)).payload)
+            assert service.count == count
+
+    run(main())
+
+
+def test_open_calls_are_counted_as_kept(run: Run) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        before = server.budget.room_bytes
+        for number in range(1, 21, 2):
+            talker.write(h2.headers(number, path("hold")), h2.data(number, framed(b""), ends=True))
+        talker.write(h2.headers(21, path("total")), h2.data(21, framed(bytes(1000))[:-1]))
+        await until(lambda: len(service.held) == 10)
+        [peer] = server.grpc_peers
+        assert peer.kept_bytes == 10 * (STREAM_BYTES + len(path("hold"))) + STREAM_BYTES + len(path("total"))
+        assert peer.unfinished_bytes == 1004
+        peer.keep(50)
+        assert server.budget.room_bytes < before
+        for call in service.held:
+            call.answer(b"")
+        talker.write(h2.reset(21))
+        await until(lambda: not peer.waits)
+        assert (peer.kept_bytes, peer.unfinished_bytes) == (50, 0)
+        peer.keep(-50)
+
+    speaking(run, main)
+
+
+def test_a_connection_that_is_dropped_holds_nothing(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        talker.write(h2.headers(1, path("hold")), h2.data(1, framed(b""), ends=True))
+        await until(lambda: bool(service.held))
+        [peer] = server.grpc_peers
+        peer.keep(10)
+        peer.drop("it holds too much")
+        assert (peer.kept_bytes, peer.unfinished_bytes, peer.unread_bytes) == (0, 0, 0)
+        peer.drop("it holds too much")
+        assert service.cancelled == service.held
+        frames = await talker.end()
+        assert (frames[-1].kind, frames[-1].error) == (GOAWAY, ErrorCode.ENHANCE_YOUR_CALM)
+        assert frames[-1].payload[8:] == b"it holds too much"
+
+    speaking(run, main)
+    assert len(told(caplog)) == 1
+
+
+# --- turns ---
+
+
+def test_calls_that_take_long_leave_turns_to_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    turns: list[int] = []
+    turn = itertools.count()
+
+    async def main() -> None:
+        loop = asyncio.get_running_loop()
+        now = [0]
+        async with grpc_serving() as (server, port), talking(port) as talker:
+            server.turns._now_ms = server.now_ms = lambda: now[0]
+
+            def slow(call: Any, message: bytes) -> bytes:
+                now[0] += 1
+                turns.append(current[0])
+                return b""
+
+            current = [0]
+
+            def count() -> None:
+                current[0] = next(turn)
+                loop.call_soon(count)
+
+            server.grpc_methods = {b"/test.Service/slow": Method("slow", slow)}
+            loop.call_soon(count)
+            calls = [h2.headers(n, path("slow")) + h2.data(n, framed(b""), ends=True) for n in range(1, 81, 2)]
+            talker.write(HELLO + b"".join(calls))
+            heard = Http2Talker(talker)
+            for number in range(1, 81, 2):
+                assert await heard.answer(number) == [b""]
+
+    run(main())
+    assert len(turns) == 40
+    assert max(turns.count(it) for it in set(turns)) <= 2 * TURN_CHECK_REPLIES  # a read, and a turn behind it
+
+
+# --- the end ---
+
+
+def test_a_stop_tells_clients_and_their_calls(run: Run) -> None:
+    service = Service()
+
+    async def main() -> None:
+        async with grpc_serving(service) as (server, port):
+            outcome: list[tuple[grpc.StatusCode, str]] = []
+            begun = threading.Event()
+
+            def work() -> None:
+                with grpc_client(port) as opened:
+                    call = opened.begin("hold", timeout=CALL_SECONDS_MAX)
+                    answers = opened.talk("chat", _said(begun))
+                    next(answers)
+                    outcome.append(status_of(call.result))
+                    outcome.append(status_of(lambda: next(answers)))
+                    begun.set()
+
+            working = asyncio.create_task(asyncio.to_thread(work))
+            await until(lambda: len(service.held) == 1 and len(service.calls) == 2)
+            await asyncio.sleep(0)
+            await server.stop()
+            await working
+            assert outcome == [(grpc.StatusCode.UNAVAILABLE, "the server stops")] * 2
+
+    run(main())
+    assert len(service.cancelled) == 2
+
+
+def _said(end: threading.Event) -> Iterator[bytes]:
+    yield b"a"
+    end.wait(CALL_SECONDS_MAX)
+
+
+def test_a_stop_lets_pending_answers_leave(run: Run) -> None:
+    async def main() -> None:
+        async with grpc_serving() as (server, port), talking(port) as talker:
+            heard = Http2Talker(talker)
+            heard.write(HELLO, h2.headers(1, path("big")), h2.data(1, framed(b"%d" % MiB), ends=True))
+            await heard.frame(DATA)
+            stopping = asyncio.create_task(server.stop())
+            last = await heard.frame(GOAWAY)
+            assert (last.error, int.from_bytes(last.payload[:4])) == (ErrorCode.NO_ERROR, 1)
+            heard.write(h2.headers(3, path("echo")), h2.data(3, framed(b"x"), ends=True))
+            refused = await heard.frame(RST_STREAM)
+            assert (refused.stream_id, refused.error) == (3, ErrorCode.REFUSED_STREAM)
+            heard.write(h2.window(0, 2 * MiB), h2.window(1, 2 * MiB))
+            while not (await heard.frame(DATA, HEADERS)).flags & END_STREAM:
+                pass
+            assert await heard.end() == []
+            await stopping
+
+    run(main())
+
+
+def test_a_stop_waits_for_no_client_for_ever(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firearrow.net.server.CLOSE_SECONDS_MAX", 0.05)
+
+    async def main() -> None:
+        async with grpc_serving() as (server, port), talking(port) as talker:
+            talker.write(HELLO + h2.headers(1, path("big")) + h2.data(1, framed(b"%d" % MiB), ends=True))
+            talker.write(h2.headers(3, path("echo")))  # its request is not whole
+            await Http2Talker(talker).frame(DATA)
+            await server.stop()
+            assert server.grpc_peers == set()
+
+    run(main())
