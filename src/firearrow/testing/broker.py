@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
@@ -19,14 +20,19 @@ from firearrow.testing.fs import copy_whole
 from firearrow.testing.settings import Configs
 from firearrow.testing.storecheck import damage_in
 
+if TYPE_CHECKING:
+    from firearrow.proxy.local import LocalProxy
+
 HOST = "127.0.0.1"
 
 
 class EmbeddedBroker:
     """One broker. Its cluster starts and stops it; its address never changes."""
 
-    def __init__(self, name: str, directory: Path, configs: Configs, clock: Clock) -> None:
+    def __init__(self, name: str, directory: Path, configs: Configs, clock: Clock, *, grpc: bool = False) -> None:
         self.name = name
+        self._proxy_config = configs.proxy if grpc else None
+        self._proxy: LocalProxy | None = None
         self._config = msgspec.structs.replace(
             configs.broker, broker_name=name, bind_address=HOST, broker_ip1=HOST, broker_ip2=HOST
         )
@@ -61,6 +67,18 @@ class EmbeddedBroker:
         return f"{HOST}:{self.port}"
 
     @property
+    def grpc(self) -> str:
+        """Address for clients of RocketMQ 5, ``127.0.0.1:port``, from its first start on."""
+        assert self._proxy_config is not None, "the cluster serves no gRPC"
+        return f"{HOST}:{self._proxy_config.grpc_server_port}"
+
+    @property
+    def proxy(self) -> LocalProxy:
+        """The gRPC proxy object, for tests that inspect it."""
+        assert self._proxy is not None, "the broker is not running, or the cluster serves no gRPC"
+        return self._proxy
+
+    @property
     def is_running(self) -> bool:
         """Tell whether the broker runs."""
         return self._server is not None
@@ -81,13 +99,27 @@ class EmbeddedBroker:
             server = broker_of(config, self._store, self._clock, background=background)
             self._port = await server.start(HOST, self._port)
             self._server = server
+            await self._serve_grpc(server)
 
     async def stop(self) -> None:
         """Stop the broker in order, as SIGTERM does; a stopped broker stays stopped."""
         async with self._changing:
             await self._stop()
 
+    async def _serve_grpc(self, server: Broker) -> None:
+        """Serve clients of RocketMQ 5, at the same port after each start."""
+        if self._proxy_config is None:
+            return
+        from firearrow.proxy.local import LocalProxy  # needs protobuf, which most tests do without
+
+        self._proxy = LocalProxy(server, self._proxy_config, self._clock)
+        port = await self._proxy.start(HOST)
+        self._proxy_config = msgspec.structs.replace(self._proxy_config, grpc_server_port=port)
+
     async def _stop(self) -> None:
+        proxy, self._proxy = self._proxy, None
+        if proxy is not None:
+            proxy.stop()
         server, self._server = self._server, None
         if server is not None:
             self._delay_levels = server.settings.store.message_delay_level
@@ -99,6 +131,7 @@ class EmbeddedBroker:
         async with self._changing:
             if self._server is None:
                 return
+            self._proxy = None  # it says good-bye to nobody
             self._server.cut()
             left = self.store.with_name(f"{self.store.name}.killed")
             copy_whole(self.store, left)

@@ -59,7 +59,8 @@ class EmbeddedCluster:
 
     ``config`` and further keywords are keys of RocketMQ's configuration by their own names. The stores are in
     ``directory``; by default in a temporary one, which is removed at the end unless a store is damaged.
-    ``verify=False`` skips the verification. Raises ConfigError for invalid keys and values.
+    ``verify=False`` skips the verification. With ``grpc`` each broker serves clients of RocketMQ 5, too, at
+    ``cluster.brokers[0].grpc``; that needs the extra grpc. Raises ConfigError for invalid keys and values.
     """
 
     def __init__(
@@ -70,12 +71,14 @@ class EmbeddedCluster:
         directory: Path | None = None,
         verify: bool = True,
         clock: Clock | None = None,
+        grpc: bool = False,
         **keys: Value,
     ) -> None:
         if not 1 <= brokers <= len(ascii_lowercase):
             raise ConfigError(f"brokers={brokers}: allowed is 1 to {len(ascii_lowercase)}")
         self.configs = configs_of({**(config or {}), **keys})
         self.verify = verify
+        self._serves_grpc = grpc
         self.brokers: list[EmbeddedBroker] = []
         self._names = [f"broker-{letter}" for letter in ascii_lowercase[:brokers]]
         self._given_directory = directory
@@ -125,7 +128,10 @@ class EmbeddedCluster:
             self._no_waits.enter_context(thrown_away(self.directory))
         else:
             self.directory = self._given_directory
-        self.brokers = [EmbeddedBroker(name, self.directory / name, self.configs, self._clock) for name in self._names]
+        self.brokers = [
+            EmbeddedBroker(name, self.directory / name, self.configs, self._clock, grpc=self._serves_grpc)
+            for name in self._names
+        ]
         try:
             await self.restart_name_server()
             self._admin = Admin(self._client, [self.name_server])

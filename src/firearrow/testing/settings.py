@@ -7,10 +7,11 @@ from typing import Final, NamedTuple
 
 from firearrow.broker.config import KEY_GROUPS, THROWAWAY, BrokerConfig
 from firearrow.config.demands import refuse
-from firearrow.config.table import Effect, review, take
+from firearrow.config.table import Effect, keys, review, take
 from firearrow.errors import ConfigError
 from firearrow.namesrv.config import KEY_GROUPS as NAMESRV_GROUPS
 from firearrow.namesrv.config import NamesrvConfig
+from firearrow.proxy.config import ProxyConfig
 from firearrow.store.config import StoreConfig
 
 # The cluster itself sets names, addresses and paths of its servers.
@@ -39,6 +40,7 @@ class Configs(NamedTuple):
     namesrv: NamesrvConfig
     broker: BrokerConfig
     store: StoreConfig
+    proxy: ProxyConfig
 
 
 def configs_of(given: Mapping[str, Value]) -> Configs:
@@ -54,9 +56,11 @@ def configs_of(given: Mapping[str, Value]) -> Configs:
     store, rest = take(StoreConfig, {**THROWAWAY, **pairs})
     broker, rest = take(BrokerConfig, rest)
     namesrv, rest = take(NamesrvConfig, rest)
+    proxy, _ = take(ProxyConfig, {"grpcServerPort": "0", **pairs})
+    rest = {key: text for key, text in rest.items() if key not in keys(ProxyConfig)}
     if rest:
         _refuse_unknown(rest)
-    return Configs(namesrv, broker, store)
+    return Configs(namesrv, broker, store, proxy)
 
 
 def _refuse_unknown(rest: Mapping[str, str]) -> None:
