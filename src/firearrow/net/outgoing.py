@@ -46,15 +46,25 @@ class Departures:
         self.plan()
 
     def leave(self) -> None:
-        """Let all frames leave now, with the frames that the last calls write."""
+        """Let all frames leave now, with the frames that the last calls write.
+
+        A connection within the process delivers its frames at once, and their receiver may write others: these leave
+        in the same turn.
+        """
         self.is_planned = True  # otherwise each answer that they write would plan another turn
         try:
-            for call in self._last:
-                call()
+            while True:
+                for call in self._last:
+                    call()
+                waiting, self._waiting = self._waiting, []
+                if not waiting:
+                    return
+                for outgoing in waiting:
+                    outgoing.leave()
         finally:
             self.is_planned = False
-            waiting, self._waiting = self._waiting, []
-            for outgoing in waiting:
+            failed, self._waiting = self._waiting, []  # nothing, unless a call has failed
+            for outgoing in failed:
                 outgoing.leave()
 
 
