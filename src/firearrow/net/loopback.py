@@ -13,7 +13,7 @@ from typing import Any, Final
 from firearrow.net.replies import Reply
 from firearrow.net.server import Peer, Server
 from firearrow.wire.calls import OPAQUE_MAX
-from firearrow.wire.command import Response
+from firearrow.wire.command import Response, with_text
 from firearrow.wire.frame import NO_HOT_DECODERS, AnyCommand, Connection, encode_response
 
 CLOSED: Final = "the server has closed the connection"
@@ -32,6 +32,7 @@ class Loopback(asyncio.Transport):
     ) -> None:
         super().__init__({"peername": address})
         self._loop = server.loop
+        self._wants_text = not server.hot_decoders
         self._wire = Connection(2**31, NO_HOT_DECODERS)
         self._asked = asked
         self._lost = lost
@@ -52,6 +53,8 @@ class Loopback(asyncio.Transport):
         opaque = self._opaque % OPAQUE_MAX + 1
         self._opaque = request.opaque = opaque
         self._replies[opaque] = reply
+        if self._wants_text:
+            with_text(request)
         self.peer.requests_received([request])
         return reply
 

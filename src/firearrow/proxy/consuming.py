@@ -56,12 +56,16 @@ from firearrow.proxy.validation import check_group, check_invisible_ms, check_to
 from firearrow.wire.client_bodies import tags_in
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import request as remoting_request
+from firearrow.wire.command import typed_request
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import PopMessage
 from firearrow.wire.pop import ANY_QUEUE, TOPIC, Handle, parse_order_counts
 
 log = logging.getLogger(__name__)
 
 MESSAGES_MAX: Final = 32  # of one pop
+EXPRESSION_CHARS_MAX: Final = 64 * 1024
+ATTEMPT_CHARS_MAX: Final = 255
 FROM_NOW: Final = 1  # of RocketMQ's ConsumeInitMode: a new group begins at the end
 ACK_MS_MAX: Final = 3000
 POP_MORE_MS: Final = 3000  # for the answer, beyond the broker's own waiting time
@@ -117,6 +121,7 @@ class Consuming:
         else:
             invisible_ms = duration_ms(request.invisible_duration)
             check_invisible_ms(invisible_ms, self._config, self._config.min_invisible_time_mills_for_recv)
+        _check_texts(request)
         broker = await self._broker(request)
         in_order = settings.subscription.fifo
         is_lite = client is not None and settings.client_type == ClientType.LITE_PUSH_CONSUMER
@@ -124,7 +129,7 @@ class Consuming:
             self._check_lite(client)
             command = self._pop_of_lite(context, request, invisible_ms, wait_ms, broker)
         else:
-            command = self._pop(request, invisible_ms, wait_ms, broker, in_order=in_order)
+            command = self._pop(request, invisible_ms, wait_ms, in_order=in_order)
         answer = await context.link.call(broker, command, wait_ms + POP_MORE_MS)
         if answer.code:
             _send_nothing(context.call, answer, self._clock.now_ms())
@@ -152,27 +157,23 @@ class Consuming:
         settings = Settings(subscription=Subscription(group=request.group))
         return merged(settings, await self._brokers.group(request.group.name), self._config)
 
-    def _pop(
-        self, request: ReceiveMessageRequest, invisible_ms: int, wait_ms: int, broker: str, *, in_order: bool
-    ) -> AnyCommand:
+    def _pop(self, request: ReceiveMessageRequest, invisible_ms: int, wait_ms: int, *, in_order: bool) -> AnyCommand:
         expression = request.filter_expression
-        fields = {
-            "consumerGroup": request.group.name,
-            "topic": request.message_queue.topic.name,
-            "queueId": str(ANY_QUEUE),
-            "maxMsgNums": str(min(request.batch_size, MESSAGES_MAX)),
-            "invisibleTime": str(invisible_ms),
-            "pollTime": str(wait_ms),
-            "bornTime": str(self._clock.now_ms()),
-            "initMode": str(FROM_NOW),
-            "expType": "SQL92" if expression.type == FilterType.SQL else "TAG",
-            "exp": expression.expression or "*",
-            "order": "true" if in_order else "false",
-            "bname": broker,
-        }
-        if request.HasField("attempt_id"):
-            fields["attemptId"] = request.attempt_id
-        return remoting_request(RequestCode.POP_MESSAGE, fields)
+        header = PopMessage(
+            consumer_group=request.group.name,
+            topic=request.message_queue.topic.name,
+            queue_id=ANY_QUEUE,
+            max_msg_nums=min(request.batch_size, MESSAGES_MAX),
+            invisible_time=invisible_ms,
+            poll_time=wait_ms,
+            born_time=self._clock.now_ms(),
+            init_mode=FROM_NOW,
+            exp_type="SQL92" if expression.type == FilterType.SQL else "TAG",
+            exp=expression.expression or "*",
+            order=in_order,
+            attempt_id=request.attempt_id if request.HasField("attempt_id") else None,
+        )
+        return typed_request(RequestCode.POP_MESSAGE, header)
 
     def _pop_of_lite(
         self, context: Context, request: ReceiveMessageRequest, invisible_ms: int, wait_ms: int, broker: str
@@ -389,6 +390,16 @@ class Consuming:
                 RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields | {"invisibleTime": str(NACK_MS)}
             )
             _ignored(context.link.call(one.receipt.handle.broker_name, command, ACK_MS_MAX), "give back")
+
+
+def _check_texts(request: ReceiveMessageRequest) -> None:
+    """Refuse texts that are longer than a broker takes."""
+    if len(request.filter_expression.expression) > EXPRESSION_CHARS_MAX:
+        raise ProxyError(
+            Code.ILLEGAL_FILTER_EXPRESSION, f"the filter expression is longer than {EXPRESSION_CHARS_MAX} characters"
+        )
+    if len(request.attempt_id) > ATTEMPT_CHARS_MAX:
+        raise ProxyError(Code.BAD_REQUEST, f"the attempt id is longer than {ATTEMPT_CHARS_MAX} characters")
 
 
 def _popped(answer: AnyCommand, queue: Queue, *, in_order: bool) -> list[_Popped]:

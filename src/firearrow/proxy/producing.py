@@ -42,7 +42,9 @@ from firearrow.proxy.transactionids import TransactionId
 from firearrow.proxy.validation import check_send, check_topic
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import request as remoting_request
+from firearrow.wire.command import typed_request
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import SendMessageV2
 
 SEND_MS_MAX: Final = 2000
 TEMPLATE_TOPIC: Final = "TBW102"  # of topics that a send creates
@@ -161,20 +163,15 @@ class Producing:
 def _send_of(message: Message, broker: str, queue_id: int, properties: str) -> AnyCommand:
     """Request that stores a message."""
     topic = message.topic.name
-    system = message.system_properties
-    fields = {
-        "a": topic,
-        "b": topic,
-        "c": TEMPLATE_TOPIC,
-        "d": "4",
-        "e": str(queue_id),
-        "f": str(sys_flag_of(message)),
-        "g": str(time_ms(system.born_timestamp)),
-        "h": "0",
-        "i": properties,
-        "j": "0",
-        "k": "false",
-        "m": "false",
-        "n": broker,
-    }
-    return remoting_request(RequestCode.SEND_MESSAGE_V2, fields, message.body)
+    header = SendMessageV2(
+        producer_group=topic,
+        topic=topic,
+        default_topic=TEMPLATE_TOPIC,
+        queue_id=queue_id,
+        sys_flag=sys_flag_of(message),
+        born_timestamp=time_ms(message.system_properties.born_timestamp),
+        flag=0,
+        properties=properties,
+        broker_name=broker,
+    )
+    return typed_request(RequestCode.SEND_MESSAGE_V2, header, message.body)

@@ -9,6 +9,7 @@ the server adds opaque and serialisation.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import cache
 from typing import Annotated, Any, Final, Generic, TypeVar
 
 import msgspec
@@ -91,6 +92,26 @@ def request(
         language="PYTHON",
         body=body,
     )
+
+
+def typed_request(code: int, header: msgspec.Struct, body: bytes = b"") -> Command[Any]:
+    """Build a request with its typed header, as a server reads it. `with_text` makes it one for the wire."""
+    return Command(code=code, ext=header, version=PROTOCOL_VERSION, language="PYTHON", body=body)
+
+
+def with_text(command: Command[Any]) -> Command[Any]:
+    """Replace a typed header by its fields as the wire's text, and return the command."""
+    header = command.ext
+    if isinstance(header, msgspec.Struct):
+        values = ((name, getattr(header, field)) for field, name in _names_of(type(header)))
+        command.ext = {name: text_of(value) for name, value in values if value is not None}
+    return command
+
+
+@cache
+def _names_of(header: type[msgspec.Struct]) -> tuple[tuple[str, str], ...]:
+    """Fields of a header with their names on the wire."""
+    return tuple(zip(header.__struct_fields__, header.__struct_encode_fields__, strict=True))
 
 
 def fields_of(command: Command[Any], header: type[Header]) -> Header:
