@@ -79,6 +79,7 @@ RUN_BY = {
     "cluster.md": {"console": "cli/test_tour.py"},
     "client.md": {"python": "client/test_examples.py"},
     "concepts.md": {"python": "client/test_examples.py"},
+    "grpc.md": dict.fromkeys(("go", "java", "js", "python"), "interop/test_grpc_docs.py"),
     "integrations.md": {"python": "integrations/test_examples.py"},
     "migration.md": {"bash": "test_migration.py"},
     "pipeline.md": {"python": "spark/test_examples.py", "sql": "spark/test_examples.py"},
