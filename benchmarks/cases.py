@@ -77,6 +77,8 @@ CLOSE_BEHIND = (Target("lag_mb_p99", Compare.AT_MOST, 1), Target("lag_mb_max", C
 
 HALF_THE_CPU = Target("cpu_us_per_message", Compare.RATIO_AT_MOST, 0.5)
 
+A_THIRD_OF_THE_CPU = Target("cpu_us_per_message", Compare.RATIO_AT_MOST, 1 / 3)
+
 PIPELINED = Load("send", connections=4, depth=32)
 UNPIPELINED = Load("send", connections=16, depth=1)
 SYNCED = Load("send", connections=16, depth=8)
@@ -94,11 +96,17 @@ PUSHED_TO_POPS = Load("push", connections=16, rate=1000, pops=True)
 LEVEL_DELAYED = Load("push", connections=4, rate=1000, property="DELAY=1", due_ms=1000)
 TIMED = Load("push", connections=4, rate=1000, due_ms=1000, due_step_ms=1000)
 TIMED_BETWEEN = Load("push", connections=4, rate=1000, property="TIMER_DELAY_MS=1000", due_ms=1000)
+GRPC_SENT = Load("grpc-send", connections=64)
+GRPC_SENT_AT_ONCE = Load("grpc-send", connections=16, depth=16)
+GRPC_RECEIVED_SINGLY = Load("grpc-receive", connections=16, batch=1)
+GRPC_RECEIVED = Load("grpc-receive", connections=4)
+GRPC_PUSHED = Load("grpc-push", connections=16, rate=1000)
 ALL_DUE = Load("push", connections=4, rate=10_000, due_ms=1000, due_step_ms=10_000, topic="due")
 OTHERS = Load("push", connections=16, rate=250)
 PROPERTY_FILTER = (("enablePropertyFilter", "true"),)
 SYNC_FLUSH = (("flushDiskType", "SYNC_FLUSH"),)
 FOLLOWED = Shape(followed=True)
+GRPC = Shape(grpc=True)
 SYNC_MASTER = (("brokerRole", "SYNC_MASTER"),)
 COPIED = (*SYNC_MASTER, ("inSyncReplicas", "2"))
 
@@ -231,6 +239,41 @@ CASES = (
         "1,000 messages a second from 16 connections to pops that wait, of 4 consumers",
         Push(PUSHED_TO_POPS),
         (Target("visible_ms_p50", Compare.RATIO_AT_MOST, 1), Target("visible_ms_p99", Compare.RATIO_AT_MOST, 1)),
+    ),
+    Case(
+        "grpc-send",
+        "sends by gRPC, 128 bytes, 64 connections × 1 in flight",
+        RawLoad(GRPC_SENT),
+        (at_least(1.5), A_THIRD_OF_THE_CPU),
+        shape=GRPC,
+    ),
+    Case(
+        "grpc-send-16",
+        "sends by gRPC, 128 bytes, 16 connections × 16 in flight",
+        RawLoad(GRPC_SENT_AT_ONCE),
+        (at_least(1.5), A_THIRD_OF_THE_CPU),
+        shape=GRPC,
+    ),
+    Case(
+        "grpc-receive-single",
+        "receives of 1 × 128 bytes by gRPC, each acknowledged, 16 connections × 1 in flight",
+        RawLoad(GRPC_RECEIVED_SINGLY),
+        (at_least(2.0), A_THIRD_OF_THE_CPU),
+        shape=GRPC,
+    ),
+    Case(
+        "grpc-receive",
+        "receives of 32 × 128 bytes by gRPC, acknowledged together, 4 connections × 1 in flight",
+        RawLoad(GRPC_RECEIVED),
+        (at_least(2.0), A_THIRD_OF_THE_CPU),
+        shape=GRPC,
+    ),
+    Case(
+        "grpc-push",
+        "1,000 messages a second from 16 connections to receives by gRPC that wait, of 4 consumers",
+        Push(GRPC_PUSHED),
+        (Target("visible_ms_p50", Compare.RATIO_AT_MOST, 0.5), Target("visible_ms_p99", Compare.RATIO_AT_MOST, 0.5)),
+        shape=GRPC,
     ),
     Case(
         "delay-level",

@@ -113,6 +113,8 @@ class Generator:
         command: list[str | Path] = [self._binary, *words]
         for broker in deployment.brokers:
             command += ["--broker", f"{broker.name}={broker.address}"]
+        if deployment.grpc is not None:
+            command += ["--grpc", deployment.grpc]
         if deployment.certificate is not None:
             command += ["--trust", deployment.certificate.binary]
         for pid in deployment.pids:

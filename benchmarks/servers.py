@@ -7,6 +7,7 @@ configuration, on both sides, have each broker followed by a slave of its own ki
 certificate.
 """
 
+import json
 import shutil
 import socket
 import sys
@@ -48,12 +49,13 @@ class Broker:
 
 @dataclass(frozen=True)
 class Shape:
-    """What a side consists of: so many brokers, a slave for each if they are followed, and what
-    they show to clients that encrypt."""
+    """Parts of a side: the number of brokers, a slave for each if they are followed, the certificate
+    for clients that encrypt, and whether a proxy in the broker's process serves gRPC."""
 
     brokers: int = 1
     followed: bool = False
     certificate: Certificate | None = None
+    grpc: bool = False
 
     @property
     def processes(self) -> int:
@@ -74,7 +76,8 @@ ALONE = Shape()
 class Deployment:
     """One side, running: its processes, addresses and directory. A context that stops it.
 
-    ``brokers`` take messages, ``slaves`` follow them. With a certificate clients encrypt.
+    ``brokers`` take messages, ``slaves`` follow them. With a certificate clients encrypt. ``grpc`` is
+    HOST:PORT for clients by gRPC.
     """
 
     side: str
@@ -84,6 +87,7 @@ class Deployment:
     directory: Path
     slaves: tuple[Broker, ...] = ()
     certificate: Certificate | None = None
+    grpc: str | None = None
 
     def __enter__(self) -> Self:
         """Give itself."""
@@ -220,6 +224,8 @@ def deployed(side: str, directory: Path, shape: Shape, keys: Keys) -> tuple[Depl
     namesrv, all_of_them = f"127.0.0.1:{namesrv_port}", tuple(it.broker for it in started)
     brokers, slaves = all_of_them[: shape.brokers], all_of_them[shape.brokers :]
     side_to_be = Deployment(side, [], namesrv, brokers, directory, slaves, shape.certificate)
+    if shape.grpc:
+        side_to_be.grpc = f"127.0.0.1:{free_port()}"
     return side_to_be, started
 
 
@@ -253,11 +259,39 @@ def launch_rocketmq(java: Path, jars: Path, directory: Path, shape: Shape, keys:
 
     own = {"bindAddress": "127.0.0.1", "listenPort": deployment.namesrv.rpartition(":")[2]}
     start("namesrv", "org.apache.rocketmq.namesrv.NamesrvStartup", own, NAMESRV_MEMORY)
+    if deployment.grpc is not None:
+        [member] = started
+        deployment.processes.append(_proxy_with_broker(java, jars, directory, member, deployment))
+        return deployment
     for member in started:
         settings = _rocketmq_keys(member, deployment.namesrv)
         main = "org.apache.rocketmq.broker.BrokerStartup"
         start(member.name, main, settings, BROKER_MEMORY)
     return deployment
+
+
+def _proxy_with_broker(
+    java: Path, jars: Path, directory: Path, member: Member, deployment: Deployment
+) -> ServerProcess:
+    """Start RocketMQ's proxy in local mode, which has the broker in its process."""
+    assert deployment.grpc is not None, "a shape with gRPC"
+    (directory / "conf").mkdir()
+    broker = directory / "conf" / "broker.conf"
+    settings = _rocketmq_keys(member, deployment.namesrv)
+    broker.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    keys = {
+        "rocketMQClusterName": "DefaultCluster",
+        "grpcServerPort": int(deployment.grpc.rpartition(":")[2]),
+        "remotingListenPort": free_port(),
+        "namesrvAddr": deployment.namesrv,
+        "localServeAddr": "127.0.0.1",
+    }
+    (directory / "conf" / "rmq-proxy.json").write_text(json.dumps(keys))
+    main = "org.apache.rocketmq.proxy.ProxyStartup"
+    arguments = ("-pm", "local", "-bc", broker, "-n", deployment.namesrv)
+    command = java_command(java, jars, directory / "proxy", BROKER_MEMORY, main, *arguments)
+    environment = {"ROCKETMQ_HOME": str(directory), "RMQ_PROXY_HOME": str(directory)}
+    return ServerProcess.start(command, directory / "proxy.log", environment)
 
 
 def _rocketmq_keys(member: Member, namesrv: str) -> Keys:
@@ -285,6 +319,9 @@ def java_command(
 def launch_firearrow(directory: Path, shape: Shape, keys: Keys) -> Deployment:
     """Start Firearrow: one `serve` process and its slave, or a name server and brokers."""
     deployment, started = deployed(FIREARROW, directory, shape, {**shape.tls_keys, **keys})
+    if deployment.grpc is not None:
+        port = {"grpcServerPort": deployment.grpc.rpartition(":")[2]}
+        started = [replace(member, keys={**member.keys, **port}) for member in started]
     for name, arguments in firearrow_commands(deployment.namesrv, shape, started):
         command: list[str | Path] = [sys.executable, "-m", "firearrow", *arguments]
         deployment.processes.append(ServerProcess.start(command, directory / f"{name}.log"))

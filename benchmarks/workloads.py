@@ -29,7 +29,7 @@ PROBE_PAUSE_S = 0.005  # a try every 5 ms: the error of the start time, and litt
 DISPATCH_PAUSE_S = 0.02
 DISPATCH_TIMEOUT_S = 120
 QUIET_S = 1  # after load: dispatch catches up, buffers are given back
-READING = ("pull", "pop")
+READING = ("pull", "pop", "grpc-receive")
 BACKLOG_SHARE_MAX = 0.9  # a consumer that read more of its backlog may have waited for messages
 
 
@@ -137,7 +137,9 @@ class RawLoad:
     def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
         """Fill, if it is to be pulled or sent back; then warm up."""
         settings = bench.settings
-        amounts = {"pull": settings.fill_messages, "pop": settings.fill_messages, "send-back": settings.back_messages}
+        amounts = dict.fromkeys(READING, settings.fill_messages) | {"send-back": settings.back_messages}
+        if self.load.mode == "grpc-send":  # a proxy sends to existing topics only
+            create_topic(deployment, self.load)
         if self.load.mode in amounts:
             marked = self.load.expression is not None
             fill(bench, deployment, self.load.topic, amounts[self.load.mode], marked=marked)

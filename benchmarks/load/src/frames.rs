@@ -279,6 +279,17 @@ fn unique_key(connection: usize, separator: &str) -> String {
     format!("UNIQ_KEY{separator}{}{connection:04X}KEY-DIGITS-HERE-", process_key())
 }
 
+/// The id of a message with a number in it, as `key_of` and `number_in` find it again.
+pub fn message_id(connection: usize, number: u64) -> String {
+    format!("{}{connection:04X}{number:016X}", process_key())
+}
+
+/// The number in the id of a message, if this run has sent it.
+pub fn number_in(id: &str) -> Option<u64> {
+    let rest = id.strip_prefix(&process_key())?;
+    u64::from_str_radix(rest.get(4..20)?, 16).ok()
+}
+
 /// What the keys of a run begin with.
 fn process_key() -> String {
     format!("7F000001{:04X}", std::process::id() as u16)

@@ -1,4 +1,4 @@
-//! A raw load generator for the remoting protocol.
+//! A raw load generator for the remoting protocol, and for gRPC.
 //!
 //! It writes frames with JSON headers, the same fields an official Java client sends, over plain
 //! or encrypted sockets, so that what it measures is the server and not a client library. One
@@ -13,7 +13,9 @@ mod connection;
 mod cpu;
 mod delivery;
 mod frames;
+mod grpc;
 mod histogram;
+mod http2;
 mod options;
 mod pops;
 mod report;

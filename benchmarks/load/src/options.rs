@@ -29,9 +29,15 @@ pub enum Mode {
     Push,
     /// Pops, and an acknowledgement for each message.
     Pop,
+    /// Sends by gRPC.
+    GrpcSend,
+    /// Receives by gRPC, and an acknowledgement for each.
+    GrpcReceive,
+    /// So many messages a second, to consumers that wait by gRPC.
+    GrpcPush,
 }
 
-const MODES: [(&str, Mode); 7] = [
+const MODES: [(&str, Mode); 10] = [
     ("send", Mode::Send),
     ("batch", Mode::Batch),
     ("pull", Mode::Pull),
@@ -39,6 +45,9 @@ const MODES: [(&str, Mode); 7] = [
     ("send-back", Mode::SendBack),
     ("push", Mode::Push),
     ("pop", Mode::Pop),
+    ("grpc-send", Mode::GrpcSend),
+    ("grpc-receive", Mode::GrpcReceive),
+    ("grpc-push", Mode::GrpcPush),
 ];
 
 impl Mode {
@@ -79,6 +88,8 @@ pub enum Plan {
 pub struct Options {
     pub mode: Mode,
     pub brokers: Vec<Broker>,
+    /// Where gRPC is served; the modes for it only.
+    pub grpc: Option<SocketAddr>,
     pub topic: String,
     pub connections: usize,
     pub depth: usize,
@@ -126,6 +137,7 @@ impl Options {
             let value = rest.next().ok_or_else(|| format!("{key} needs a value"))?;
             match key.as_str() {
                 "--broker" => options.brokers.push(broker(value)?),
+                "--grpc" => options.grpc = Some(address(key, value)?),
                 "--topic" => options.topic = plain(key, value)?,
                 "--connections" => options.connections = count(key, value, CONNECTIONS_MAX)?,
                 "--depth" => options.depth = count(key, value, DEPTH_MAX)?,
@@ -173,6 +185,7 @@ impl Options {
         Options {
             mode,
             brokers: Vec::new(),
+            grpc: None,
             topic: "load".into(),
             connections: 4,
             depth: 32,
@@ -206,7 +219,8 @@ impl Options {
 
     /// One for each connection that sends or pulls, and one for each queue that is waited for.
     pub fn workers(&self) -> usize {
-        self.connections + if self.mode == Mode::Push { self.queues } else { 0 }
+        let waits = [Mode::Push, Mode::GrpcPush].contains(&self.mode);
+        self.connections + if waits { self.queues } else { 0 }
     }
 }
 
@@ -254,17 +268,21 @@ fn expression(key: &str, value: &str) -> Result<String, String> {
 }
 
 fn broker(value: &str) -> Result<Broker, String> {
-    let (name, address) =
+    let (name, place) =
         value.split_once('=').ok_or_else(|| format!("--broker {value}: not NAME=HOST:PORT"))?;
-    let address = address
+    Ok(Broker { name: plain("--broker", name)?, address: address("--broker", place)? })
+}
+
+fn address(key: &str, value: &str) -> Result<SocketAddr, String> {
+    let found = value
         .to_socket_addrs()
         .ok()
         .and_then(|mut found| found.next())
-        .ok_or_else(|| format!("--broker {value}: not an address"))?;
-    if !address.ip().is_loopback() {
-        return Err(format!("--broker {value}: only loopback addresses are loaded"));
+        .ok_or_else(|| format!("{key} {value}: not an address"))?;
+    if !found.ip().is_loopback() {
+        return Err(format!("{key} {value}: only loopback addresses are loaded"));
     }
-    Ok(Broker { name: plain("--broker", name)?, address })
+    Ok(found)
 }
 
 #[cfg(test)]

@@ -1,0 +1,342 @@
+//! Loads by gRPC: sends, receives with their acknowledgements, and consumers that wait.
+//!
+//! The messages of the protocol are written by hand: a load needs few of their fields.
+use std::collections::HashMap;
+use std::io;
+use std::time::Instant;
+
+use crate::frames;
+use crate::http2::Http2;
+use crate::options::Options;
+use crate::worker::{failed, Worker};
+
+const SEND: &str = "/apache.rocketmq.v2.MessagingService/SendMessage";
+const RECEIVE: &str = "/apache.rocketmq.v2.MessagingService/ReceiveMessage";
+const ACK: &str = "/apache.rocketmq.v2.MessagingService/AckMessage";
+const TELEMETRY: &str = "/apache.rocketmq.v2.MessagingService/Telemetry";
+const OK: u64 = 20_000;
+const NO_MESSAGE: u64 = 40_401;
+const PREFIX_BYTES: usize = 5;
+/// Longer than a round: what is not acknowledged at once is a fault, not a part of the load.
+const INVISIBLE_S: u64 = 60;
+/// The least that RocketMQ's proxy lets a receive wait.
+const WAIT_S: u64 = 5;
+const SIMPLE_CONSUMER: u64 = 3;
+
+impl Worker {
+    fn grpc(&self) -> io::Result<Http2> {
+        let address = self.options.grpc.ok_or_else(|| failed("--grpc HOST:PORT is needed"))?;
+        Http2::open(address, format!("load-{}-{}", std::process::id(), self.number))
+    }
+
+    /// DEPTH sends at once, each a call.
+    pub(crate) fn send_by_grpc(&mut self) -> io::Result<()> {
+        let mut http2 = self.grpc()?;
+        let mut key = frames::now_us();
+        while !self.shared.stopped() {
+            let start = Instant::now();
+            for _ in 0..self.options.depth {
+                let id = frames::message_id(self.number, key);
+                key += 1;
+                http2.call(SEND, &send(&self.options, &id), true)?;
+            }
+            http2.flush()?;
+            let mut accepted = 0;
+            for (_, messages) in answers(&mut http2, self.options.depth)? {
+                let answer =
+                    messages.first().ok_or_else(|| failed("an answer without a message"))?;
+                match code(answer) {
+                    Some(OK) => accepted += 1,
+                    other => self.shared.refuse(other.unwrap_or(0) as i64, answer),
+                }
+            }
+            self.finish_round(start, accepted);
+        }
+        Ok(())
+    }
+
+    /// DEPTH receives at once, then an acknowledgement for all messages of each.
+    pub(crate) fn receive_by_grpc(&mut self, waits: bool) -> io::Result<()> {
+        let mut http2 = self.grpc()?;
+        let group = format!("load_receiver_{}", std::process::id());
+        http2.call(TELEMETRY, &settings(&self.options.topic, &group), false)?;
+        http2.flush()?;
+        while http2.piece()?.map_or(true, |piece| piece.data.is_empty()) {}
+        let request = receive(&self.options, &group, &self.broker);
+        while !self.shared.stopped() {
+            let start = Instant::now();
+            for _ in 0..self.options.depth {
+                http2.call(RECEIVE, &request, true)?;
+            }
+            http2.flush()?;
+            let mut count = 0;
+            let mut acks = 0;
+            for (_, messages) in answers(&mut http2, self.options.depth)? {
+                let now = frames::now_us();
+                let entries: Vec<_> = messages.iter().filter_map(|one| received(one)).collect();
+                if entries.is_empty() {
+                    let first = messages.first().ok_or_else(|| failed("an empty answer"))?;
+                    if code(first) != Some(NO_MESSAGE) {
+                        self.shared.refuse(code(first).unwrap_or(0) as i64, first);
+                    }
+                    continue;
+                }
+                if waits {
+                    for stamp in entries.iter().filter_map(|(id, _)| frames::number_in(id)) {
+                        self.finish(now.saturating_sub(self.options.due_us(stamp)), 1);
+                    }
+                }
+                count += entries.len() as u64;
+                http2.call(ACK, &acknowledge(&self.options.topic, &group, &entries), true)?;
+                acks += 1;
+            }
+            http2.flush()?;
+            for (_, messages) in answers(&mut http2, acks)? {
+                let answer = messages.first().ok_or_else(|| failed("an empty answer"))?;
+                if code(answer) != Some(OK) {
+                    self.shared.refuse(code(answer).unwrap_or(0) as i64, answer);
+                }
+            }
+            if !waits && count > 0 {
+                self.finish_round(start, count);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Waits for so many answers; gives the messages of each.
+fn answers(http2: &mut Http2, count: usize) -> io::Result<Vec<(u32, Vec<Vec<u8>>)>> {
+    let mut open: HashMap<u32, Vec<u8>> = HashMap::new();
+    let mut whole = Vec::with_capacity(count);
+    while whole.len() < count {
+        let piece = match http2.piece()? {
+            Some(piece) => piece,
+            None => continue,
+        };
+        if !piece.data.is_empty() {
+            open.entry(piece.id).or_default().extend_from_slice(&piece.data);
+        }
+        if piece.ends {
+            let data = open.remove(&piece.id).unwrap_or_default();
+            whole.push((piece.id, messages(&data)?));
+        }
+    }
+    Ok(whole)
+}
+
+fn messages(mut data: &[u8]) -> io::Result<Vec<Vec<u8>>> {
+    let mut found = Vec::new();
+    while data.len() >= PREFIX_BYTES {
+        let size = u32::from_be_bytes([data[1], data[2], data[3], data[4]]) as usize;
+        let message =
+            data.get(PREFIX_BYTES..PREFIX_BYTES + size).ok_or_else(|| failed("a torn message"))?;
+        found.push(message.to_vec());
+        data = &data[PREFIX_BYTES + size..];
+    }
+    Ok(found)
+}
+
+// --- requests ---
+
+fn send(options: &Options, id: &str) -> Vec<u8> {
+    let mut born = Vec::new();
+    number(&mut born, 1, frames::now_us() / 1_000_000);
+    let mut system = Vec::new();
+    bytes(&mut system, 3, id.as_bytes());
+    number(&mut system, 5, 1); // IDENTITY
+    number(&mut system, 6, 1); // NORMAL
+    bytes(&mut system, 7, &born);
+    bytes(&mut system, 8, b"127.0.0.1");
+    let mut message = Vec::new();
+    bytes(&mut message, 1, &resource(&options.topic));
+    bytes(&mut message, 3, &system);
+    bytes(&mut message, 4, &vec![b'x'; options.body_bytes]);
+    let mut request = Vec::new();
+    bytes(&mut request, 1, &message);
+    request
+}
+
+fn receive(options: &Options, group: &str, broker: &str) -> Vec<u8> {
+    let mut named = Vec::new();
+    bytes(&mut named, 1, broker.as_bytes());
+    let mut queue = Vec::new();
+    bytes(&mut queue, 1, &resource(&options.topic));
+    bytes(&mut queue, 4, &named);
+    let mut request = Vec::new();
+    bytes(&mut request, 1, &resource(group));
+    bytes(&mut request, 2, &queue);
+    bytes(&mut request, 3, &all());
+    number(&mut request, 4, options.batch as u64);
+    bytes(&mut request, 5, &seconds(INVISIBLE_S));
+    bytes(&mut request, 7, &seconds(WAIT_S));
+    request
+}
+
+fn acknowledge(topic: &str, group: &str, entries: &[(String, String)]) -> Vec<u8> {
+    let mut request = Vec::new();
+    bytes(&mut request, 1, &resource(group));
+    bytes(&mut request, 2, &resource(topic));
+    for (id, handle) in entries {
+        let mut entry = Vec::new();
+        bytes(&mut entry, 1, id.as_bytes());
+        bytes(&mut entry, 2, handle.as_bytes());
+        bytes(&mut request, 3, &entry);
+    }
+    request
+}
+
+fn settings(topic: &str, group: &str) -> Vec<u8> {
+    let mut entry = Vec::new();
+    bytes(&mut entry, 1, &resource(topic));
+    bytes(&mut entry, 2, &all());
+    let mut subscription = Vec::new();
+    bytes(&mut subscription, 1, &resource(group));
+    bytes(&mut subscription, 2, &entry);
+    let mut settings = Vec::new();
+    number(&mut settings, 1, SIMPLE_CONSUMER);
+    bytes(&mut settings, 4, &seconds(3));
+    bytes(&mut settings, 6, &subscription);
+    let mut command = Vec::new();
+    bytes(&mut command, 2, &settings);
+    command
+}
+
+fn resource(name: &str) -> Vec<u8> {
+    let mut found = Vec::new();
+    bytes(&mut found, 2, name.as_bytes());
+    found
+}
+
+fn all() -> Vec<u8> {
+    let mut expression = Vec::new();
+    number(&mut expression, 1, 1); // TAG
+    bytes(&mut expression, 2, b"*");
+    expression
+}
+
+fn seconds(count: u64) -> Vec<u8> {
+    let mut duration = Vec::new();
+    number(&mut duration, 1, count);
+    duration
+}
+
+// --- Protobuf ---
+
+fn bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
+    out.push(field << 3 | 2);
+    varint(out, value.len() as u64);
+    out.extend_from_slice(value);
+}
+
+fn number(out: &mut Vec<u8>, field: u8, value: u64) {
+    out.push(field << 3);
+    varint(out, value);
+}
+
+fn varint(out: &mut Vec<u8>, mut value: u64) {
+    while value > 0x7f {
+        out.push(value as u8 | 0x80);
+        value >>= 7;
+    }
+    out.push(value as u8);
+}
+
+fn read_varint(data: &mut &[u8]) -> Option<u64> {
+    let (mut value, mut shift) = (0, 0);
+    loop {
+        let (&byte, rest) = data.split_first()?;
+        *data = rest;
+        value |= u64::from(byte & 0x7f) << shift;
+        if byte < 0x80 {
+            return Some(value);
+        }
+        shift += 7;
+        if shift > 63 {
+            return None;
+        }
+    }
+}
+
+enum Value<'a> {
+    Number(u64),
+    Bytes(&'a [u8]),
+}
+
+/// The first value of a field.
+fn field(message: &[u8], wanted: u64) -> Option<Value<'_>> {
+    let mut rest = message;
+    while !rest.is_empty() {
+        let tag = read_varint(&mut rest)?;
+        let value = match tag & 7 {
+            0 => Value::Number(read_varint(&mut rest)?),
+            2 => {
+                let size = read_varint(&mut rest)? as usize;
+                let value = rest.get(..size)?;
+                rest = &rest[size..];
+                Value::Bytes(value)
+            }
+            _ => return None,
+        };
+        if tag >> 3 == wanted {
+            return Some(value);
+        }
+    }
+    None
+}
+
+fn bytes_of(message: &[u8], wanted: u64) -> Option<&[u8]> {
+    match field(message, wanted)? {
+        Value::Bytes(value) => Some(value),
+        Value::Number(_) => None,
+    }
+}
+
+/// The code of an answer's status, which is its first field.
+fn code(answer: &[u8]) -> Option<u64> {
+    match field(bytes_of(answer, 1)?, 1)? {
+        Value::Number(value) => Some(value),
+        Value::Bytes(_) => None,
+    }
+}
+
+/// Id and handle of a received message; None for the other parts of an answer.
+fn received(part: &[u8]) -> Option<(String, String)> {
+    let system = bytes_of(bytes_of(part, 2)?, 3)?;
+    let text = |wanted| Some(String::from_utf8_lossy(bytes_of(system, wanted)?).into_owned());
+    Some((text(3)?, text(12)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn reads_what_it_writes() {
+        let mut system = Vec::new();
+        number(&mut system, 13, 300);
+        bytes(&mut system, 3, b"id");
+        bytes(&mut system, 12, b"handle");
+        let (mut message, mut part) = (Vec::new(), Vec::new());
+        bytes(&mut message, 3, &system);
+        bytes(&mut part, 2, &message);
+        assert_eq!(received(&part), Some(("id".into(), "handle".into())));
+        assert_eq!(code(&part), None);
+    }
+
+    #[test]
+    fn reads_codes() {
+        let (mut status, mut answer) = (Vec::new(), Vec::new());
+        number(&mut status, 1, NO_MESSAGE);
+        bytes(&mut answer, 1, &status);
+        assert_eq!(code(&answer), Some(NO_MESSAGE));
+        assert_eq!(code(&[0xff]), None);
+    }
+
+    #[test]
+    fn cuts_messages() {
+        let data = [0, 0, 0, 0, 2, 1, 2, 0, 0, 0, 0, 0];
+        assert_eq!(messages(&data).unwrap(), vec![vec![1, 2], vec![]]);
+        assert!(messages(&[0, 0, 0, 0, 2, 1]).is_err());
+    }
+}
