@@ -479,6 +479,62 @@ def test_a_call_that_is_cancelled_in_its_read_is_not_begun(run: Run, caplog: pyt
     assert told(caplog) == []
 
 
+def test_a_call_may_be_ended_without_an_answer(run: Run) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        talker.write(h2.headers(1, path("hold")), h2.data(1, framed(b""), ends=True))
+        await until(lambda: bool(service.held))
+        [call] = service.held
+        [peer] = server.grpc_peers
+        assert (call.peer, call.unread_bytes, call.fields[b":path"]) == (peer, 0, b"/test.Service/hold")
+        call.reset()
+        call.reset()
+        frame = await talker.frame(RST_STREAM)
+        assert (frame.stream_id, frame.error) == (1, ErrorCode.CANCEL)
+        assert service.cancelled == []
+
+    speaking(run, main)
+
+
+def test_calls_wait_until_an_unread_one_is_ended(run: Run) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        talker.write(h2.headers(1, path("hold")), h2.data(1, framed(b""), ends=True))
+        await until(lambda: bool(service.held))
+        [call] = service.held
+        for _ in range(6):
+            call.send(bytes(MiB))
+        assert call.unread_bytes > UNREAD_BYTES_HIGH
+        talker.write(h2.headers(3, path("hold")), h2.data(3, framed(b""), ends=True))
+        talker.write(h2.headers(5, path("hold")), h2.data(5, framed(b""), ends=True), h2.reset(3), h2.ping())
+        await talker.frame(PING)
+        assert len(service.held) == 1
+        call.reset()
+        await until(lambda: len(service.held) == 2)
+        assert service.held[1]._stream.id == 5
+
+    speaking(run, main)
+
+
+def test_a_failing_listener_of_a_cancel_hinders_no_other(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    cancelled: list[int] = []
+
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        for number in (1, 3):
+            talker.write(h2.headers(number, path("hold")), h2.data(number, framed(b""), ends=True))
+        await until(lambda: len(service.held) == 2)
+        first, second = service.held
+
+        def fails() -> None:
+            raise KeyError("a bug")
+
+        first.cancelled = fails
+        second.cancelled = lambda: cancelled.append(3)
+        talker.write(h2.reset(1), h2.reset(3))
+        await until(lambda: bool(cancelled))
+
+    speaking(run, main)
+    assert [line["event"] for line in told(caplog)] == ["call failed"]
+
+
 def test_another_kind_of_request_is_answered_once(run: Run) -> None:
     async def main(talker: Http2Talker, server: Server, service: Service) -> None:
         block = h2.block_of([*h2.CALL[:3], (b"content-type", b"application/json")])
