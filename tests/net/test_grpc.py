@@ -16,7 +16,7 @@ import pytest
 from firearrow.config.tls import TlsKeys
 from firearrow.net.server import Server
 from firearrow.wire.grpc import framed
-from firearrow.wire.http2 import DATA, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, ErrorCode
+from firearrow.wire.http2 import ACK, DATA, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, ErrorCode
 from tests.broker.serving import until
 from tests.loglines import told
 from tests.net.conftest import Run
@@ -482,16 +482,31 @@ def test_a_client_that_closes_its_side_gets_the_answers_of_the_turn(run: Run) ->
     run(main())
 
 
-def test_a_silent_connection_is_closed_and_one_with_a_call_is_not(run: Run) -> None:
+def test_a_silent_connection_is_closed(run: Run) -> None:
     async def main() -> None:
-        async with grpc_serving(idle_seconds_max=0.1) as (server, port), talking(port) as one, talking(port) as other:
-            one.write(HELLO)
-            other.write(HELLO + h2.headers(1, path("hold")) + h2.data(1, framed(b""), ends=True))
-            frames = h2.frames_of(await one.end())
+        async with grpc_serving(idle_seconds_max=0.05) as (_, port), talking(port) as talker:
+            talker.write(HELLO)
+            frames = h2.frames_of(await talker.end())
             assert (frames[-1].kind, frames[-1].error) == (GOAWAY, ErrorCode.NO_ERROR)
-            assert len(server.grpc_peers) == 1
+            assert PING not in [it.kind for it in frames]
 
     run(main())
+
+
+def test_a_silent_client_with_a_call_is_asked_for_a_sign_of_life(run: Run) -> None:
+    """While it answers, its call waits; when it does not, the connection is closed."""
+
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        talker.write(h2.headers(1, path("hold")), h2.data(1, framed(b""), ends=True))
+        probe = await talker.frame(PING)
+        assert not probe.flags & ACK
+        talker.write(h2.ping(probe.payload, ACK))
+        assert service.cancelled == []
+        frames = await talker.end()
+        assert [it.kind for it in frames] == [PING, GOAWAY]
+        assert service.cancelled == service.held
+
+    speaking(run, main, idle_seconds_max=0.3)
 
 
 def test_a_silent_connection_that_reads_nothing_is_cut(run: Run) -> None:

@@ -138,7 +138,7 @@ def test_many_cancelled_calls(run: Run) -> None:
                     await until(all_are_held)
                     talker.write(b"".join(h2.reset(number) for number in numbers))
             await until(lambda: len(service.cancelled) == CANCELLED)
-            assert not any(it.waits for it in server.grpc_peers if it.http2.last_id == 2 * per_connection - 1)
+            assert not any(it.http2.streams for it in server.grpc_peers if it.http2.last_id == 2 * per_connection - 1)
 
     service = beside(run, hostile)
     assert len(service.held) == CANCELLED

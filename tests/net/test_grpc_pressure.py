@@ -168,7 +168,7 @@ def test_open_calls_are_counted_as_kept(run: Run) -> None:
         for call in service.held:
             call.answer(b"")
         talker.write(h2.reset(21))
-        await until(lambda: not peer.waits)
+        await until(lambda: not peer.http2.streams)
         assert (peer.kept_bytes, peer.unfinished_bytes) == (50, 0)
         peer.keep(-50)
 

@@ -8,6 +8,8 @@ task, future or lock for a call. A handler gets a `Call` and a message, and retu
 answers later (``Call.answer``, ``Call.send`` and ``Call.end``). The handler of a method with a stream of requests is
 called for each message; ``Call.ended`` is called after the client's last one.
 
+A client that is silent for too long is closed, or asked by a PING first if calls are open: they may wait for days.
+
 Back-pressure: while a client leaves more than ``UNREAD_BYTES_HIGH`` of answers in its socket unread, nothing is read
 from it. Answers for which the client's HTTP/2 windows have no room are unread, too. With as many of them, frames are
 read, since they may open the windows, but their calls wait, and the windows for the client's data stay as they are. A
@@ -281,6 +283,7 @@ class GrpcPeer(asyncio.Protocol):
         self.host_bytes = bytes(8)
         self.heard = True
         self.heard_before = 0.0
+        self._probed_before = -1.0  # ``heard_before`` at the last probe
         self.partial_bytes = 0
         """Bytes of unfinished messages; calls change it."""
         self._own_bytes = 0
@@ -520,6 +523,14 @@ class GrpcPeer(asyncio.Protocol):
         if self._outgoing is not None and not self.http2.streams:
             self._outgoing.close()
 
+    def probe(self) -> bool:
+        """Ask a silent client with open calls for a sign of life, once; False if there is nothing to wait for."""
+        if not self.http2.streams or self._probed_before == self.heard_before:
+            return False
+        self._probed_before = self.heard_before
+        self.write(self.http2.ping())
+        return True
+
     def abort(self) -> None:
         """Close at once."""
         if self._transport is not None:
@@ -535,8 +546,8 @@ class GrpcPeer(asyncio.Protocol):
 
     @property
     def waits(self) -> bool:
-        """Tell whether the connection is not idle, though silent: a call is open, or reading is paused."""
-        return self._waits or bool(self.http2.streams)
+        """Tell whether reading is paused because other peers use too much memory."""
+        return self._waits
 
     @property
     def kept_bytes(self) -> int:

@@ -674,6 +674,10 @@ class Http2:
         stream.pending.clear()
         stream.pending_bytes = 0
 
+    def ping(self) -> bytes:
+        """Return a frame that the client must answer."""
+        return _frame(PING, 0, 0, bytes(8))
+
     def leave(self) -> None:
         """Tell the client that no more calls are taken; those that came are answered."""
         if not self._is_leaving and self.violation is None:
