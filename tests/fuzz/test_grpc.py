@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import os
 import random
@@ -13,9 +14,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from firearrow.net.grpc import BACKLOG_BYTES_MAX, UNREAD_BYTES_HIGH
-from firearrow.net.server import Server
 from firearrow.wire.grpc import framed
 from firearrow.wire.http2 import ACK, BLOCK_BYTES_MAX, DATA, FRAME_BYTES_MAX, GOAWAY, HEAD_BYTES, PING, PREFACE
+from tests.broker.serving import until
 from tests.fuzz.targets import Complaints
 from tests.net.background import in_thread
 from tests.net.fakeline import FakeHost
@@ -48,16 +49,12 @@ def port() -> Iterator[int]:
         with in_thread(grpc_serving) as (server, port):
             yield port
             serves(port)
-            assert until_gone(server)
+            gone = until(lambda: not server._all)
+            asyncio.run_coroutine_threadsafe(gone, server.loop).result(ANSWER_SECONDS_MAX)
+            assert server.budget.room_bytes > 0
     finally:
         logging.getLogger().removeHandler(complaints)
     assert complaints.records == []
-
-
-def until_gone(server: Server) -> bool:
-    """Tell whether the last connections end soon."""
-    with in_thread(grpc_serving):  # a turn of the other loop, and more
-        return all(not it.unfinished_bytes and not it.unread_bytes for it in server.grpc_peers)
 
 
 def talk(port: int, pieces: list[bytes]) -> bytes:
