@@ -39,7 +39,8 @@ format: setup ## format the code and apply the fixes that lint knows
 	@.venv/bin/ruff format
 
 fuzz: setup ## the property tests of codec, server, filters and delivery, for a long time
-	@HYPOTHESIS_PROFILE=fuzz .venv/bin/python -m pytest tests/fuzz tests/filter tests/broker/test_world.py --timeout 0 $(ARGS)
+	@HYPOTHESIS_PROFILE=fuzz FIREARROW_GRPC_SEQUENCES=1000000 .venv/bin/python -m pytest tests/fuzz tests/filter \
+		tests/broker/test_world.py tests/wire/test_hpack.py tests/wire/test_http2.py --timeout 0 $(ARGS)
 	@FIREARROW_SQL_PAIRS=1000000 .venv/bin/python -m pytest tests/interop/test_filters.py $(ARGS)
 
 h2spec: setup ## every test that h2spec has for a server of HTTP/2 (needs Go)

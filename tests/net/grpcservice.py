@@ -20,6 +20,13 @@ ECHO = 1  # of remoting
 CALL_SECONDS_MAX = 20
 
 
+def number_of(text: bytes, most: int) -> int:
+    """Return the number that a request says, up to a limit."""
+    if not text.isdigit() or len(text) > 9 or int(text) > most:
+        raise CallFailed(Status.INVALID_ARGUMENT, f"{text!r} is no number up to {most}")
+    return int(text)
+
+
 class Service:
     """Methods of all kinds, and what became of their calls."""
 
@@ -55,13 +62,14 @@ class Service:
     def big(self, call: Call, message: bytes) -> bytes:
         """Answer with bytes of the length that the request says."""
         self.count += 1
-        return bytes(int(message))
+        return bytes(number_of(message, 1 << 27))
 
     def many(self, call: Call, message: bytes) -> None:
         """Answer with as many messages as the request says, of as many bytes."""
         count, _, size = message.partition(b" ")
-        for number in range(int(count)):
-            call.send(b"%d" % number + bytes(int(size or 0)))
+        padding = bytes(number_of(size or b"0", 1 << 24))
+        for number in range(number_of(count, 1000)):
+            call.send(b"%d" % number + padding)
         call.end()
 
     def hold(self, call: Call, message: bytes) -> None:
@@ -71,7 +79,7 @@ class Service:
 
     def fail(self, call: Call, message: bytes) -> bytes:
         """Fail with the request as message."""
-        raise CallFailed(Status.PERMISSION_DENIED, message.decode())
+        raise CallFailed(Status.PERMISSION_DENIED, message.decode(errors="replace"))
 
     def bug(self, call: Call, message: bytes) -> bytes:
         """Fail by an error that is not expected."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import itertools
 import queue
 import ssl
 import threading
@@ -15,30 +14,17 @@ import grpc
 import pytest
 
 from firearrow.config.tls import TlsKeys
-from firearrow.net.grpc import UNREAD_BYTES_HIGH, Method
 from firearrow.net.server import Server
-from firearrow.net.turns import TURN_CHECK_REPLIES
-from firearrow.wire.grpc import MessageReader, framed
-from firearrow.wire.http2 import (
-    DATA,
-    END_STREAM,
-    GOAWAY,
-    HEADERS,
-    PING,
-    PREFACE,
-    RST_STREAM,
-    STREAM_BYTES,
-    STREAM_WINDOW_BYTES,
-    WINDOW_UPDATE,
-    ErrorCode,
-)
+from firearrow.wire.grpc import framed
+from firearrow.wire.http2 import ACK, DATA, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, ErrorCode
 from tests.broker.serving import until
 from tests.loglines import told
 from tests.net.conftest import Run
 from tests.net.grpcservice import CALL_SECONDS_MAX, ECHO, Client, Service, grpc_client, grpc_serving
-from tests.net.talker import Talker, encrypted, question, talking, wait_seconds_max
+from tests.net.http2talker import Http2Talker, path, speaking
+from tests.net.talker import encrypted, question, talking
 from tests.wire import http2frames as h2
-from tests.wire.http2frames import CLIENT_WINDOW_BYTES, HELLO, Frame
+from tests.wire.http2frames import HELLO
 
 MiB = 1024 * 1024
 
@@ -351,64 +337,6 @@ def test_remoting_ends_where_grpc_begins(run: Run) -> None:
 # --- by frames ---
 
 
-class Http2Talker:
-    """A client that says what a test wants, and reads frames."""
-
-    def __init__(self, talker: Talker) -> None:
-        self._talker = talker
-        self._rest = b""
-
-    def write(self, *frames: bytes) -> None:
-        """Send frames in one write."""
-        self._talker.write(b"".join(frames))
-
-    async def frame(self, *kinds: int) -> Frame:
-        """Return the next frame of these kinds."""
-        while True:
-            async with asyncio.timeout(wait_seconds_max()):
-                head = await self._talker._reader.readexactly(9)
-                payload = await self._talker._reader.readexactly(int.from_bytes(head[:3]))
-            if not kinds or head[3] in kinds:
-                return Frame(head[3], head[4], int.from_bytes(head[5:]), payload)
-
-    async def answer(self, stream_id: int) -> list[bytes]:
-        """Return the messages of an answer, up to the end of its stream."""
-        reader, messages = MessageReader(2**31), list[bytes]()
-        while True:
-            frame = await self.frame(DATA, HEADERS, RST_STREAM)
-            if frame.stream_id != stream_id:
-                continue
-            assert frame.kind != RST_STREAM
-            if frame.kind == DATA:
-                messages += reader.take(frame.payload, None)
-            elif frame.flags & END_STREAM:
-                return messages
-
-    async def end(self) -> list[Frame]:
-        """Return the frames until the server closes."""
-        return h2.frames_of(await self._talker.end())
-
-
-def path(name: str) -> bytes:
-    """Header fields of a call."""
-    return h2.block_of([*h2.CALL[:2], (b":path", f"/test.Service/{name}".encode()), *h2.CALL[3:]])
-
-
-def speaking(
-    run: Run, main: Callable[[Http2Talker, Server, Service], Any], hello: bytes = HELLO, **options: Any
-) -> Service:
-    """Run a conversation in frames."""
-    service = Service()
-
-    async def talk() -> None:
-        async with grpc_serving(service, **options) as (server, port), talking(port) as talker:
-            talker.write(hello)
-            await main(Http2Talker(talker), server, service)
-
-    run(talk())
-    return service
-
-
 def test_a_request_in_pieces_is_answered_like_a_whole_one(run: Run) -> None:
     """The reader of messages is the general way; data of one whole message goes past it."""
     message = framed(b"in pieces")
@@ -479,6 +407,43 @@ def test_a_call_that_is_cancelled_in_its_read_is_not_begun(run: Run, caplog: pyt
     assert told(caplog) == []
 
 
+def test_a_call_may_be_ended_without_an_answer(run: Run) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        talker.write(h2.headers(1, path("hold")), h2.data(1, framed(b""), ends=True))
+        await until(lambda: bool(service.held))
+        [call] = service.held
+        [peer] = server.grpc_peers
+        assert (call.peer, call.unread_bytes, call.fields[b":path"]) == (peer, 0, b"/test.Service/hold")
+        call.reset()
+        call.reset()
+        frame = await talker.frame(RST_STREAM)
+        assert (frame.stream_id, frame.error) == (1, ErrorCode.CANCEL)
+        assert service.cancelled == []
+
+    speaking(run, main)
+
+
+def test_a_failing_listener_of_a_cancel_hinders_no_other(run: Run, caplog: pytest.LogCaptureFixture) -> None:
+    cancelled: list[int] = []
+
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        for number in (1, 3):
+            talker.write(h2.headers(number, path("hold")), h2.data(number, framed(b""), ends=True))
+        await until(lambda: len(service.held) == 2)
+        first, second = service.held
+
+        def fails() -> None:
+            raise KeyError("a bug")
+
+        first.cancelled = fails
+        second.cancelled = lambda: cancelled.append(3)
+        talker.write(h2.reset(1), h2.reset(3))
+        await until(lambda: bool(cancelled))
+
+    speaking(run, main)
+    assert [line["event"] for line in told(caplog)] == ["call failed"]
+
+
 def test_another_kind_of_request_is_answered_once(run: Run) -> None:
     async def main(talker: Http2Talker, server: Server, service: Service) -> None:
         block = h2.block_of([*h2.CALL[:3], (b"content-type", b"application/json")])
@@ -517,16 +482,31 @@ def test_a_client_that_closes_its_side_gets_the_answers_of_the_turn(run: Run) ->
     run(main())
 
 
-def test_a_silent_connection_is_closed_and_one_with_a_call_is_not(run: Run) -> None:
+def test_a_silent_connection_is_closed(run: Run) -> None:
     async def main() -> None:
-        async with grpc_serving(idle_seconds_max=0.1) as (server, port), talking(port) as one, talking(port) as other:
-            one.write(HELLO)
-            other.write(HELLO + h2.headers(1, path("hold")) + h2.data(1, framed(b""), ends=True))
-            frames = h2.frames_of(await one.end())
+        async with grpc_serving(idle_seconds_max=0.05) as (_, port), talking(port) as talker:
+            talker.write(HELLO)
+            frames = h2.frames_of(await talker.end())
             assert (frames[-1].kind, frames[-1].error) == (GOAWAY, ErrorCode.NO_ERROR)
-            assert len(server.grpc_peers) == 1
+            assert PING not in [it.kind for it in frames]
 
     run(main())
+
+
+def test_a_silent_client_with_a_call_is_asked_for_a_sign_of_life(run: Run) -> None:
+    """While it answers, its call waits; when it does not, the connection is closed."""
+
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        talker.write(h2.headers(1, path("hold")), h2.data(1, framed(b""), ends=True))
+        probe = await talker.frame(PING)
+        assert not probe.flags & ACK
+        talker.write(h2.ping(probe.payload, ACK))
+        assert service.cancelled == []
+        frames = await talker.end()
+        assert [it.kind for it in frames] == [PING, GOAWAY]
+        assert service.cancelled == service.held
+
+    speaking(run, main, idle_seconds_max=0.3)
 
 
 def test_a_silent_connection_that_reads_nothing_is_cut(run: Run) -> None:
@@ -539,186 +519,6 @@ def test_a_silent_connection_that_reads_nothing_is_cut(run: Run) -> None:
             await until(lambda: not server.grpc_peers)
 
     run(main())
-
-
-# --- back-pressure ---
-
-
-def test_calls_wait_while_answers_are_unread(run: Run) -> None:
-    """The windows stop the answers, so the memory is that of a few of them; then all are answered."""
-    count = 40
-
-    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
-        block, message = path("big"), framed(b"%d" % MiB)
-        ids = range(1, 2 * count, 2)
-        for number in ids:
-            talker.write(h2.headers(number, block), h2.data(number, message, ends=True))
-        talker.write(h2.ping())
-        read = dict.fromkeys(ids, 0)
-        while (frame := await talker.frame(DATA, PING)).kind == DATA:
-            read[frame.stream_id] += len(frame.payload)
-        assert sum(read.values()) == CLIENT_WINDOW_BYTES
-        unconfirmed = {number: size for number, size in read.items() if size}
-        [peer] = server.grpc_peers
-        assert service.count <= UNREAD_BYTES_HIGH // MiB + 1
-        assert UNREAD_BYTES_HIGH < peer.unread_bytes < UNREAD_BYTES_HIGH + 2 * MiB
-        while any(size < MiB for size in read.values()):
-            if sum(unconfirmed.values()) > CLIENT_WINDOW_BYTES // 2:
-                talker.write(h2.window(0, sum(unconfirmed.values())))
-                talker.write(*(h2.window(number, size) for number, size in unconfirmed.items()))
-                unconfirmed.clear()
-            frame = await talker.frame(DATA)
-            read[frame.stream_id] += len(frame.payload)
-            unconfirmed[frame.stream_id] = unconfirmed.get(frame.stream_id, 0) + len(frame.payload)
-            assert peer.unread_bytes < UNREAD_BYTES_HIGH + 2 * MiB
-        assert service.count == count
-        assert (peer.kept_bytes, peer.unread_bytes) == (0, 0)
-
-    speaking(run, main)
-
-
-def test_a_client_that_leaves_answers_unread_sends_no_more_than_the_windows(
-    run: Run, caplog: pytest.LogCaptureFixture
-) -> None:
-    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
-        block = path("big")
-        for number in range(1, 13, 2):
-            talker.write(h2.headers(number, block), h2.data(number, framed(b"%d" % MiB), ends=True))
-        talker.write(h2.headers(13, path("total")))
-        piece = framed(bytes(16_000))
-        for _ in range(STREAM_WINDOW_BYTES // len(piece)):
-            talker.write(h2.data(13, piece))
-        talker.write(h2.ping())
-        await talker.frame(PING)
-        [peer] = server.grpc_peers
-        assert service.count <= 6
-        assert STREAM_WINDOW_BYTES // 2 < peer._backlog_bytes < 2 * STREAM_WINDOW_BYTES
-        talker.write(h2.window(0, 100 * MiB), *(h2.window(number, 2 * MiB) for number in range(1, 13, 2)))
-        opened = await talker.frame(WINDOW_UPDATE)
-        assert (opened.stream_id, peer._backlog_bytes) == (13, 0)
-        assert service.count == STREAM_WINDOW_BYTES // len(piece) * 16_000
-
-    speaking(run, main)
-
-
-def test_a_client_that_sends_tiny_pieces_meanwhile_is_closed(
-    run: Run, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("firearrow.net.grpc.BACKLOG_BYTES_MAX", 100_000)
-
-    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
-        for number in range(1, 13, 2):
-            talker.write(h2.headers(number, path("big")), h2.data(number, framed(b"%d" % MiB), ends=True))
-        talker.write(h2.headers(13, path("total")), *[h2.data(13, b"\0")] * 1000)
-        frames = await talker.end()
-        assert (frames[-1].kind, frames[-1].error) == (GOAWAY, ErrorCode.ENHANCE_YOUR_CALM)
-
-    speaking(run, main)
-    assert "bytes wait until it reads its answers" in str(told(caplog)[0]["reason"])
-
-
-def test_a_client_that_reads_nothing_from_its_socket_is_not_served(run: Run) -> None:
-    count = 100
-
-    async def main() -> None:
-        service = Service()
-        async with grpc_serving(service) as (server, port), talking(port) as talker:
-            transport: Any = talker._writer.transport
-            transport.pause_reading()
-            wide = PREFACE + h2.settings(initial_window_size=2**31 - 1) + h2.window(0, 2**31 - 1 - 65_535)
-            calls = [
-                h2.headers(n, path("big")) + h2.data(n, framed(b"%d" % MiB), ends=True) for n in range(1, 2 * count, 2)
-            ]
-            talker.write(wide + b"".join(calls))
-            await until(lambda: any(it._paused for it in server.grpc_peers))
-            [peer] = server.grpc_peers
-            assert service.count < count // 2
-            assert peer.unread_bytes < 3 * UNREAD_BYTES_HIGH
-            transport.resume_reading()
-            heard = Http2Talker(talker)
-            read = 0
-            while read < count * (MiB + 5):
-                read += len((await heard.frame(DATA)).payload)
-            assert service.count == count
-
-    run(main())
-
-
-def test_open_calls_are_counted_as_kept(run: Run) -> None:
-    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
-        before = server.budget.room_bytes
-        for number in range(1, 21, 2):
-            talker.write(h2.headers(number, path("hold")), h2.data(number, framed(b""), ends=True))
-        talker.write(h2.headers(21, path("total")), h2.data(21, framed(bytes(1000))[:-1]))
-        await until(lambda: len(service.held) == 10)
-        [peer] = server.grpc_peers
-        assert peer.kept_bytes == 10 * (STREAM_BYTES + len(path("hold"))) + STREAM_BYTES + len(path("total"))
-        assert peer.unfinished_bytes == 1004
-        peer.keep(50)
-        assert server.budget.room_bytes < before
-        for call in service.held:
-            call.answer(b"")
-        talker.write(h2.reset(21))
-        await until(lambda: not peer.waits)
-        assert (peer.kept_bytes, peer.unfinished_bytes) == (50, 0)
-        peer.keep(-50)
-
-    speaking(run, main)
-
-
-def test_a_connection_that_is_dropped_holds_nothing(run: Run, caplog: pytest.LogCaptureFixture) -> None:
-    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
-        talker.write(h2.headers(1, path("hold")), h2.data(1, framed(b""), ends=True))
-        await until(lambda: bool(service.held))
-        [peer] = server.grpc_peers
-        peer.keep(10)
-        peer.drop("it holds too much")
-        assert (peer.kept_bytes, peer.unfinished_bytes, peer.unread_bytes) == (0, 0, 0)
-        peer.drop("it holds too much")
-        assert service.cancelled == service.held
-        frames = await talker.end()
-        assert (frames[-1].kind, frames[-1].error) == (GOAWAY, ErrorCode.ENHANCE_YOUR_CALM)
-        assert frames[-1].payload[8:] == b"it holds too much"
-
-    speaking(run, main)
-    assert len(told(caplog)) == 1
-
-
-# --- turns ---
-
-
-def test_calls_that_take_long_leave_turns_to_others(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    turns: list[int] = []
-    turn = itertools.count()
-
-    async def main() -> None:
-        loop = asyncio.get_running_loop()
-        now = [0]
-        async with grpc_serving() as (server, port), talking(port) as talker:
-            server.turns._now_ms = server.now_ms = lambda: now[0]
-
-            def slow(call: Any, message: bytes) -> bytes:
-                now[0] += 1
-                turns.append(current[0])
-                return b""
-
-            current = [0]
-
-            def count() -> None:
-                current[0] = next(turn)
-                loop.call_soon(count)
-
-            server.grpc_methods = {b"/test.Service/slow": Method("slow", slow)}
-            loop.call_soon(count)
-            calls = [h2.headers(n, path("slow")) + h2.data(n, framed(b""), ends=True) for n in range(1, 81, 2)]
-            talker.write(HELLO + b"".join(calls))
-            heard = Http2Talker(talker)
-            for number in range(1, 81, 2):
-                assert await heard.answer(number) == [b""]
-
-    run(main())
-    assert len(turns) == 40
-    assert max(turns.count(it) for it in set(turns)) <= 2 * TURN_CHECK_REPLIES  # a read, and a turn behind it
 
 
 # --- the end ---

@@ -8,6 +8,8 @@ task, future or lock for a call. A handler gets a `Call` and a message, and retu
 answers later (``Call.answer``, ``Call.send`` and ``Call.end``). The handler of a method with a stream of requests is
 called for each message; ``Call.ended`` is called after the client's last one.
 
+A client that is silent for too long is closed, or asked by a PING first if calls are open: they may wait for days.
+
 Back-pressure: while a client leaves more than ``UNREAD_BYTES_HIGH`` of answers in its socket unread, nothing is read
 from it. Answers for which the client's HTTP/2 windows have no room are unread, too. With as many of them, frames are
 read, since they may open the windows, but their calls wait, and the windows for the client's data stay as they are. A
@@ -52,6 +54,22 @@ BACKLOG_BYTES_MAX: Final = 2 * CONNECTION_WINDOW_BYTES + STREAMS_MAX * PIECE_BYT
 MESSAGE_BYTES_MAX: Final = 130 * 1024 * 1024  # RocketMQ: grpcMaxInboundMessageSize, 32 messages of 4 MiB and 2 MiB
 
 
+class _Partial:
+    """Data of a request that has not come whole."""
+
+    __slots__ = ("counted_bytes", "reader", "request")
+
+    def __init__(self) -> None:
+        self.reader = MessageReader(MESSAGE_BYTES_MAX)
+        self.request: bytes | None = None  # the only message, until the client ends its side
+        self.counted_bytes = 0  # by the connection
+
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of all of it."""
+        return self.reader.held_bytes + len(self.request or b"")
+
+
 class Call:
     """One call of a client.
 
@@ -60,16 +78,14 @@ class Call:
     """
 
     __slots__ = (
-        *("_held_bytes", "_peer", "_reader", "_request", "_stream"),
+        *("_partial", "_peer", "_stream"),
         *("cancelled", "ended", "has_begun", "is_over", "method", "received_ms"),
     )
 
     def __init__(self, peer: GrpcPeer, stream: Stream, method: Method, received_ms: int) -> None:
         self._peer = peer
         self._stream = stream
-        self._reader: MessageReader | None = None  # None while no data but a whole message came
-        self._request: bytes | None = None  # the only message, until the client ends its side
-        self._held_bytes = 0
+        self._partial: _Partial | None = None  # None while no data but a whole message came
         self.method = method
         self.received_ms = received_ms
         self.cancelled: Callable[[], None] | None = None
@@ -99,11 +115,15 @@ class Call:
 
     def answer(self, message: bytes) -> None:
         """Send the only message of the answer, and end the call."""
-        if not self.is_over:
-            self._end()
-            self._peer.write(self._peer.http2.answer(self._stream, HEAD, framed(message), TRAILERS_OK))
-            if self._stream.pending_bytes:
-                self._peer.left_unread(len(message))
+        if self.is_over:
+            return
+        self.is_over = True
+        if self._partial is not None:
+            self._forget_partial()
+        peer, stream = self._peer, self._stream
+        peer.write(peer.http2.answer(stream, HEAD, framed(message), TRAILERS_OK))
+        if stream.pending_bytes:
+            peer.left_unread(len(message))
 
     def send(self, message: bytes) -> None:
         """Send a message of an answer of several."""
@@ -143,9 +163,13 @@ class Call:
 
     def _end(self) -> None:
         self.is_over = True
-        if self._reader is not None:
-            self._reader = self._request = None
-            self._count()
+        if self._partial is not None:
+            self._forget_partial()
+
+    def _forget_partial(self) -> None:
+        assert self._partial is not None
+        self._peer.partial_bytes -= self._partial.counted_bytes
+        self._partial = None
 
     def cancel(self) -> None:
         """Note that the client does not wait for the answer any more (called by the connection)."""
@@ -171,54 +195,51 @@ class Call:
 
     def take(self, piece: bytes, *, ends: bool) -> None:
         """Hand the messages in a piece of data to the handler; CallFailed if the request is wrong."""
-        handler, takes_stream = self.method.handler, self.method.takes_stream
-        if ends and self._reader is None and not takes_stream:
+        method = self.method
+        if ends and self._partial is None and not method.takes_stream:
             message = whole_message(piece)
             if message is not None:
-                answer = handler(self, message)
+                answer = method.handler(self, message)
                 if answer is not None:
                     self.answer(answer)
                 return
-        messages, is_partial = self._messages(piece)
-        if takes_stream:
-            for message in messages:
-                answer = handler(self, message)
-                assert answer is None, "a stream is answered by `send`"
-                if self.is_over:
-                    return
-            if ends and is_partial:
-                raise CallFailed(Status.INTERNAL, "the request ends within a message")
-            if ends and self.ended is not None:
-                self.ended()
+        partial = self._partial
+        if partial is None:
+            partial = self._partial = _Partial()
+        messages = partial.reader.take(piece, self.fields.get(b"grpc-encoding"))
+        if method.takes_stream:
+            self._count(partial)
+            self._hand_on(messages, is_partial=partial.held_bytes > 0, ends=ends)
             return
-        if messages and self._request is None:
-            self._request = messages.pop(0)
-            self._count()
-        if messages or (is_partial and self._request is not None):
+        if messages and partial.request is None:
+            partial.request = messages.pop(0)
+        self._count(partial)
+        if messages or (partial.request is not None and partial.reader.held_bytes):
             raise CallFailed(Status.INTERNAL, "the request goes on behind its message")
         if ends:
-            if self._request is None:
+            if partial.request is None:
                 raise CallFailed(Status.INTERNAL, "the request ends before its message")
-            answer = handler(self, self._request)
+            answer = method.handler(self, partial.request)
             if answer is not None:
                 self.answer(answer)
 
-    def _messages(self, piece: bytes) -> tuple[list[bytes], bool]:
-        """Messages that end in a piece of data, and whether a part of another one is left."""
-        reader = self._reader
-        if reader is None:
-            reader = self._reader = MessageReader(MESSAGE_BYTES_MAX)
-        messages = reader.take(piece, self.fields.get(b"grpc-encoding"))
-        self._count()
-        return messages, reader.held_bytes > 0
+    def _hand_on(self, messages: list[bytes], *, is_partial: bool, ends: bool) -> None:
+        """Hand messages of a stream of requests to the handler, and the end of the stream."""
+        for message in messages:
+            answer = self.method.handler(self, message)
+            assert answer is None, "a stream is answered by `send`"
+            if self.is_over:
+                return
+        if ends and is_partial:
+            raise CallFailed(Status.INTERNAL, "the request ends within a message")
+        if ends and self.ended is not None:
+            self.ended()
 
-    def _count(self) -> None:
-        """Count what is held of the request until its end."""
-        held_bytes = len(self._request or b"")
-        if self._reader is not None:
-            held_bytes += self._reader.held_bytes
-        self._peer.partial_bytes += held_bytes - self._held_bytes
-        self._held_bytes = held_bytes
+    def _count(self, partial: _Partial) -> None:
+        """Count what the connection holds of the request."""
+        held_bytes = partial.held_bytes
+        self._peer.partial_bytes += held_bytes - partial.counted_bytes
+        partial.counted_bytes = held_bytes
 
 
 Handler = Callable[[Call, bytes], bytes | None]
@@ -262,6 +283,7 @@ class GrpcPeer(asyncio.Protocol):
         self.host_bytes = bytes(8)
         self.heard = True
         self.heard_before = 0.0
+        self._probed_before = -1.0  # ``heard_before`` at the last probe
         self.partial_bytes = 0
         """Bytes of unfinished messages; calls change it."""
         self._own_bytes = 0
@@ -309,9 +331,10 @@ class GrpcPeer(asyncio.Protocol):
         return self._paused or self.http2.pending_bytes > UNREAD_BYTES_HIGH
 
     def _handle(self, arrived: list[Arrived]) -> None:
-        if self._backlog:
+        if self._backlog or self._is_full:
             self._queue(arrived)
             if self._is_full:
+                self.http2.hold(waits=bool(self._backlog))
                 return
             arrived = list(self._backlog)
             self._backlog.clear()
@@ -361,10 +384,19 @@ class GrpcPeer(asyncio.Protocol):
             call.fail(Status.INTERNAL, "the server failed at the call")
 
     def _begun(self, stream: Stream) -> Call | None:
+        method = stream.head.meaning  # of header fields that came before, see `hpack.Decoder`
+        if not isinstance(method, Method):
+            method = stream.head.meaning = self._method(stream)
+            if method is None:
+                return None
+        return Call(self, stream, method, self.received_ms)
+
+    def _method(self, stream: Stream) -> Method | None:
+        """Find the method of a call, or refuse the call."""
+        http2 = self.http2
         try:
             path = path_of(stream.fields)
         except RemoteProtocolError as error:
-            http2 = self.http2
             text = f"{error}\n".encode()
             self.write(http2.begin_answer(stream, grpc.NOT_GRPC) + http2.send_data(stream, text))
             self.write(http2.end_answer(stream, grpc.trailers(Status.UNIMPLEMENTED)))
@@ -372,9 +404,8 @@ class GrpcPeer(asyncio.Protocol):
         method = self._methods.get(path)
         if method is None:
             name = path.decode("ascii", "replace")
-            self.write(self.http2.refuse(stream, grpc.refusal(Status.UNIMPLEMENTED, f"there is no method {name}")))
-            return None
-        return Call(self, stream, method, self.received_ms)
+            self.write(http2.refuse(stream, grpc.refusal(Status.UNIMPLEMENTED, f"there is no method {name}")))
+        return method
 
     def eof_received(self) -> bool:
         """Close after the answers of this turn: a client that has closed its side waits for no other."""
@@ -492,6 +523,14 @@ class GrpcPeer(asyncio.Protocol):
         if self._outgoing is not None and not self.http2.streams:
             self._outgoing.close()
 
+    def probe(self) -> bool:
+        """Ask a silent client with open calls for a sign of life, once; False if there is nothing to wait for."""
+        if not self.http2.streams or self._probed_before == self.heard_before:
+            return False
+        self._probed_before = self.heard_before
+        self.write(self.http2.ping())
+        return True
+
     def abort(self) -> None:
         """Close at once."""
         if self._transport is not None:
@@ -507,8 +546,8 @@ class GrpcPeer(asyncio.Protocol):
 
     @property
     def waits(self) -> bool:
-        """Tell whether the connection is not idle, though silent: a call is open, or reading is paused."""
-        return self._waits or bool(self.http2.streams)
+        """Tell whether reading is paused because other peers use too much memory."""
+        return self._waits
 
     @property
     def kept_bytes(self) -> int:

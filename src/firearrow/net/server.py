@@ -786,11 +786,12 @@ class Server:
 
     def _close_idle(self) -> None:
         now = self.loop.time()
+        silent = now - self._idle_seconds_max
         for peer in list(self._all):
             if peer.heard:
                 peer.heard = False
                 peer.heard_before = now
-            elif not peer.waits and peer.heard_before + self._idle_seconds_max <= now:
+            elif not peer.waits and peer.heard_before <= silent and (isinstance(peer, Peer) or not peer.probe()):
                 peer.close(f"nothing heard for {self._idle_seconds_max:g} s")
         self._plan_sweep()
 

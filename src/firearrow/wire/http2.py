@@ -40,7 +40,7 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from enum import IntEnum
 from struct import Struct
-from typing import Final, NamedTuple
+from typing import Final
 
 from firearrow.errors import RemoteProtocolError
 from firearrow.wire.hpack import FIELDS_BYTES_MAX, Decoder, Field
@@ -91,15 +91,20 @@ class ErrorCode(IntEnum):
     ENHANCE_YOUR_CALM = 11
 
 
-class Head(NamedTuple):
+class Head:
     """The header fields of a request, or behind its body.
 
-    ``fault`` says why they are none of HTTP/2; ``has_pseudo``: some begin with ``:``.
+    ``fault`` says why they are none of HTTP/2; ``has_pseudo``: some begin with ``:``. ``meaning`` is for the caller's
+    use; later calls with the same block of fields have it, too.
     """
 
-    fields: dict[bytes, bytes]
-    fault: str
-    has_pseudo: bool
+    __slots__ = ("fault", "fields", "has_pseudo", "meaning")
+
+    def __init__(self, fields: dict[bytes, bytes], fault: str, *, has_pseudo: bool) -> None:
+        self.fields = fields
+        self.fault = fault
+        self.has_pseudo = has_pseudo
+        self.meaning: object = None
 
 
 class Stream:
@@ -109,6 +114,7 @@ class Stream:
         "call",
         "fields",
         "has_ended",
+        "head",
         "held_bytes",
         "id",
         "pending",
@@ -119,9 +125,10 @@ class Stream:
         "window",
     )
 
-    def __init__(self, stream_id: int, fields: dict[bytes, bytes], send_window: int, held_bytes: int) -> None:
+    def __init__(self, stream_id: int, head: Head, send_window: int, held_bytes: int) -> None:
         self.id = stream_id
-        self.fields = fields
+        self.head = head
+        self.fields = head.fields
         self.held_bytes = held_bytes
         self.has_ended = False  # by the client
         self.received_bytes = 0
@@ -369,7 +376,7 @@ class Http2:
             self._send_reset(stream_id, ErrorCode.REFUSED_STREAM)
             return
         held_bytes = STREAM_BYTES + len(block)
-        stream = self.streams[stream_id] = Stream(stream_id, head.fields, self._initial_send_window, held_bytes)
+        stream = self.streams[stream_id] = Stream(stream_id, head, self._initial_send_window, held_bytes)
         self.streams_bytes += held_bytes
         self._noise = 0
         if ends:
@@ -667,6 +674,10 @@ class Http2:
         stream.pending.clear()
         stream.pending_bytes = 0
 
+    def ping(self) -> bytes:
+        """Return a frame that the client must answer."""
+        return _frame(PING, 0, 0, bytes(8))
+
     def leave(self) -> None:
         """Tell the client that no more calls are taken; those that came are answered."""
         if not self._is_leaving and self.violation is None:
@@ -721,4 +732,4 @@ def head_of(fields: list[Field]) -> Head:
         by_name[name] = value
     if pseudo and not (by_name.get(b":method") and by_name.get(b":scheme") and by_name.get(b":path")):
         fault = "method, scheme or path is missing"
-    return Head(by_name, fault, bool(pseudo))
+    return Head(by_name, fault, has_pseudo=bool(pseudo))
