@@ -136,7 +136,7 @@ class Recorder:
 def record() -> list[Pane]:
     """Record servers, a client and commands, each in a pane."""
     panes = [
-        Pane("name server and broker", COLUMNS, 9),
+        Pane("name server and broker", COLUMNS, 10),
         Pane("a Python program", COLUMNS, 4),
         Pane("a shell", COLUMNS, 14),
     ]
@@ -153,7 +153,7 @@ def record() -> list[Pane]:
 def _play(recorder: Recorder, shells: Sequence[Shell], directory: Path) -> None:
     servers, client, shell = shells
     start = recorder.type(servers, SERVE)
-    address = recorder.wait(servers, r"ready namesrv=(\S+) broker=\S+\r\n", start)
+    address = recorder.wait(servers, r"ready namesrv=(\S+) broker=\S+ grpc=\S+\r\n", start)
     recorder.film.add(READING_SECONDS)
     (directory / "hello.py").write_text(client_program().replace(NAME_SERVER, address), encoding="utf-8")
     start = recorder.type(client, "python hello.py")
