@@ -219,13 +219,13 @@ def members(directory: Path, shape: Shape, keys: Keys, ports: list[int]) -> list
 def deployed(side: str, directory: Path, shape: Shape, keys: Keys) -> tuple[Deployment, list[Member]]:
     """Give a side on free ports of which nothing runs yet, and what it consists of."""
     directory.mkdir(parents=True, exist_ok=True)
-    namesrv_port, *ports = free_ports(1 + shape.processes)
+    namesrv_port, grpc_port, *ports = free_ports(2 + shape.processes)
     started = members(directory, shape, keys, ports)
     namesrv, all_of_them = f"127.0.0.1:{namesrv_port}", tuple(it.broker for it in started)
     brokers, slaves = all_of_them[: shape.brokers], all_of_them[shape.brokers :]
     side_to_be = Deployment(side, [], namesrv, brokers, directory, slaves, shape.certificate)
     if shape.grpc:
-        side_to_be.grpc = f"127.0.0.1:{free_port()}"
+        side_to_be.grpc = f"127.0.0.1:{grpc_port}"
     return side_to_be, started
 
 
@@ -279,10 +279,11 @@ def _proxy_with_broker(
     broker = directory / "conf" / "broker.conf"
     settings = _rocketmq_keys(member, deployment.namesrv)
     broker.write_text("".join(f"{key}={value}\n" for key, value in settings.items()))
+    port = int(deployment.grpc.rpartition(":")[2])
     keys = {
         "rocketMQClusterName": "DefaultCluster",
-        "grpcServerPort": int(deployment.grpc.rpartition(":")[2]),
-        "remotingListenPort": free_port(),
+        "grpcServerPort": port,
+        "remotingListenPort": port + 1,
         "namesrvAddr": deployment.namesrv,
         "localServeAddr": "127.0.0.1",
     }

@@ -185,6 +185,11 @@ pub fn max_offset(topic: &str, queue: usize, opaque: u64) -> Vec<u8> {
     request(30, &format!("\"queueId\":\"{queue}\",\"topic\":\"{topic}\""), opaque)
 }
 
+/// The configuration of a group (352), which makes it if there is none.
+pub fn group_config(group: &str) -> Vec<u8> {
+    request(352, &format!("\"group\":\"{group}\""), 0)
+}
+
 /// The commit of a half (37, END_TRANSACTION), by its physical offset and its queue offset.
 pub fn commit(topic: &str, half: (u64, u64), opaque: u64) -> Vec<u8> {
     let (physical_offset, queue_offset) = half;

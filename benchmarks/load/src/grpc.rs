@@ -8,7 +8,7 @@ use std::time::Instant;
 use crate::frames;
 use crate::http2::Http2;
 use crate::options::Options;
-use crate::worker::{failed, Worker};
+use crate::worker::{failed, Worker, SUCCESS};
 
 const SEND: &str = "/apache.rocketmq.v2.MessagingService/SendMessage";
 const RECEIVE: &str = "/apache.rocketmq.v2.MessagingService/ReceiveMessage";
@@ -59,9 +59,11 @@ impl Worker {
     pub(crate) fn receive_by_grpc(&mut self, waits: bool) -> io::Result<()> {
         let mut http2 = self.grpc()?;
         let group = format!("load_receiver_{}", std::process::id());
-        http2.call(TELEMETRY, &settings(&self.options.topic, &group), false)?;
-        http2.flush()?;
-        while http2.piece()?.map_or(true, |piece| piece.data.is_empty()) {}
+        self.connection.write(&frames::group_config(&group))?;
+        if self.connection.answer()?.code != SUCCESS {
+            return Err(failed("the broker does not make the group"));
+        }
+        begin(&mut http2, &settings(&self.options.topic, &group))?;
         let request = receive(&self.options, &group, &self.broker);
         while !self.shared.stopped() {
             let start = Instant::now();
@@ -102,6 +104,19 @@ impl Worker {
             }
         }
         Ok(())
+    }
+}
+
+/// Opens the stream with a client's settings, and waits for those of the proxy.
+fn begin(http2: &mut Http2, settings: &[u8]) -> io::Result<()> {
+    http2.call(TELEMETRY, settings, false)?;
+    http2.flush()?;
+    loop {
+        match http2.piece()? {
+            Some(piece) if piece.ends => return Err(failed("the proxy refuses the settings")),
+            Some(piece) if !piece.data.is_empty() => return Ok(()),
+            _ => (),
+        }
     }
 }
 
