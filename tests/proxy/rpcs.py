@@ -52,6 +52,13 @@ class Rpcs:
 
         return call
 
+    def call(self, name: str, request: bytes, seconds: float = SECONDS_MAX) -> bytes:
+        """Call a method with any bytes; return the answer's."""
+        found: bytes = self._channel.unary_unary(f"{SERVICE}/{name}")(
+            request, timeout=seconds, metadata=list(self.metadata.items())
+        )
+        return found
+
     def streamed(self, name: str, request: Any, seconds: float = SECONDS_MAX) -> Any:
         """Return the call of an RPC whose answer is a stream: an iterator that can be cancelled."""
         answer = getattr(m, f"{name}Response")

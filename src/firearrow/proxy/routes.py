@@ -19,7 +19,6 @@ from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import (
     Address,
     AddressScheme,
-    Assignment,
     Broker,
     Code,
     Endpoints,
@@ -29,7 +28,6 @@ from firearrow.proxy.messages import (
     QueryAssignmentResponse,
     QueryRouteRequest,
     QueryRouteResponse,
-    Resource,
 )
 from firearrow.proxy.messagetypes import accepted_types
 from firearrow.proxy.settings import LITE_BIND_TOPIC
@@ -76,14 +74,18 @@ class Routes:
         check_group(request.group.name)
         self._users.check_group(context.user, context.address, request.group.name)
         self._users.check_topic(context.user, context.address, request.topic.name, Action.SUB)
-        groups = [group for group in (await self._brokers.route(request.topic.name)).groups if group.perm & PERM_READ]
+        route = await self._brokers.route(request.topic.name)
+        groups = [group for group in route.groups if group.perm & PERM_READ and group.read_queues]
         config = await self._brokers.group(request.group.name)
         in_order = config is not None and config.consume_message_orderly and LITE_BIND_TOPIC not in config.attributes
         answer = QueryAssignmentResponse()
         for group in groups:
             broker = self._brokers_of(group, request.endpoints)[0]
             numbers = range(group.read_queues) if in_order else (ANY_QUEUE,)
-            answer.assignments.extend(_assignment(request.topic, broker, number) for number in numbers)
+            permission = Permission.READ_WRITE if group.perm & PERM_WRITE else Permission.READ
+            for number in numbers:
+                queue = MessageQueue(topic=request.topic, id=number, permission=permission, broker=broker)
+                answer.assignments.add(message_queue=queue)
         if not answer.assignments:
             raise ProxyError(Code.FORBIDDEN, "no readable queue")
         answer.status.CopyFrom(status(Code.OK))
@@ -119,13 +121,8 @@ def _permissions(group: QueueGroup) -> Iterator[Permission]:
     reads = group.read_queues if group.perm & PERM_READ else 0
     writes = group.write_queues if group.perm & PERM_WRITE else 0
     both = min(reads, writes)
-    if not reads and not writes:
+    if not group.perm & (PERM_READ | PERM_WRITE):
         yield from [Permission.NONE] * max(1, group.read_queues, group.write_queues)
     yield from [Permission.READ] * (reads - both)
     yield from [Permission.WRITE] * (writes - both)
     yield from [Permission.READ_WRITE] * both
-
-
-def _assignment(topic: Resource, broker: Broker, number: int) -> Assignment:
-    queue = MessageQueue(topic=topic, id=number, permission=Permission.READ_WRITE, broker=broker)
-    return Assignment(message_queue=queue)
