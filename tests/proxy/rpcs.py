@@ -21,7 +21,8 @@ class Rpcs:
     """Calls of one client id; `rpcs.SendMessage(request)` returns the answer, or for a stream all its messages."""
 
     def __init__(self, address: str, client_id: str = "", metadata: Mapping[str, str] | None = None) -> None:
-        self._channel = grpc.insecure_channel(address)
+        # Otherwise gRPC shares a connection between all channels to an address.
+        self._channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
         self.client_id = client_id or f"client-{next(_numbers)}"
         self.metadata = {
             "x-mq-client-id": self.client_id,

@@ -11,6 +11,7 @@ Source: RocketMQ's ``ClientActivity``, ``GrpcClientSettingsManager``, ``GrpcClie
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterable
@@ -38,12 +39,14 @@ from firearrow.proxy.messages import (
     NotifyClientTerminationResponse,
     Settings,
     Status,
+    SubscriptionEntry,
     TelemetryCommand,
+    ThreadStackTrace,
 )
-from firearrow.proxy.settings import LITE_BIND_TOPIC, merged
+from firearrow.proxy.settings import LITE_BIND_TOPIC, check_bound, merged
 from firearrow.proxy.statuses import ProxyError, status
 from firearrow.proxy.transactionids import TransactionId
-from firearrow.proxy.validation import check_group, check_topic
+from firearrow.proxy.validation import check_filter, check_group, check_topic
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
     CONSUME_ACTIVELY,
@@ -65,7 +68,8 @@ log = logging.getLogger(__name__)
 QUESTIONS_MAX: Final = 1000  # of brokers to clients of one proxy, not answered yet
 _PASSIVE: Final = (ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER)
 _LITE: Final = (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER)
-_CONSUMERS: Final = (ClientType.PUSH_CONSUMER, ClientType.SIMPLE_CONSUMER, ClientType.LITE_PUSH_CONSUMER)
+_CONSUMERS: Final = (ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER, *_PASSIVE, ClientType.LITE_SIMPLE_CONSUMER)
+_TYPE_NAMES: Final = {kind.value: kind.name for kind in ClientType}
 _RESULTS: Final[dict[int, str]] = {
     Code.OK: "CR_SUCCESS",
     Code.FAILED_TO_CONSUME_MESSAGE: "CR_LATER",
@@ -87,7 +91,11 @@ class Client:
         self.client_id = client_id
         self.settings = settings
         self.user = user
+        self.settled_ms = 0
+        """Time of its settings: a broker takes its subscriptions if they are newer than those of other clients."""
         self.link: Link | None = None
+        self.address = ""
+        """Address that the link has for brokers."""
         self.stream: Call | None = None
         self.version = ""
         self.held: set[Place] = set()
@@ -115,7 +123,7 @@ class Client:
             return [entry.topic.name for entry in self.settings.subscription.subscriptions]
         return [topic.name for topic in self.settings.publishing.topics]
 
-    def heartbeat(self, now_ms: int) -> Heartbeat:
+    def heartbeat(self) -> Heartbeat:
         """Heartbeat that registers it at a broker. Its producer groups are the names of its topics, as in RocketMQ."""
         if not self.is_consumer:
             return Heartbeat(client_id=self.client_id, producer_data_set=[ProducerData(name) for name in self.topics])
@@ -129,7 +137,7 @@ class Client:
                 SubscriptionData(
                     entry.topic.name,
                     entry.expression.expression or "*",
-                    now_ms,
+                    self.settled_ms,
                     "SQL92" if entry.expression.type == FilterType.SQL else "TAG",
                 )
                 for entry in self.settings.subscription.subscriptions
@@ -150,27 +158,34 @@ class _Question(NamedTuple):
 
     asked: Asked
     client: Client
+    timer: asyncio.TimerHandle
+
+
+_Key = tuple[str | None, str]
+
+
+def _key_of(context: Context) -> _Key:
+    return context.user, context.client_id
 
 
 class Clients:
-    """The clients of a proxy, by their ids."""
+    """The clients of a proxy, by their users and ids: an id of another user is another client."""
 
     def __init__(self, brokers: Brokers, users: Users, config: ProxyConfig, clock: Clock) -> None:
         self._brokers = brokers
         self._users = users
         self._config = config
         self._clock = clock
-        self._table: dict[str, Client] = {}
-        self._questions: dict[str, _Question] = {}
+        self._table: dict[_Key, Client] = {}
+        self._questions: dict[str, _Question] = {}  # by nonce, the oldest first
         self.left: list[Callable[[Client], None]] = []
         """Called with a client that is forgotten."""
         self.stream_lost: list[Callable[[Client], None]] = []
         """Called with a client whose stream has broken."""
 
     def of(self, context: Context) -> Client | None:
-        """Return the client of a call; None if it has no settings, or is another user's."""
-        client = self._table.get(context.client_id)
-        return None if client is None or client.user != context.user else client
+        """Return the client of a call; None if it has no settings."""
+        return self._table.get(_key_of(context))
 
     def all(self) -> Iterable[Client]:
         """Return all clients."""
@@ -191,8 +206,7 @@ class Clients:
                 lambda error: _fail_stream(call, error),
             )
         elif kind == "thread_stack_trace":
-            trace = command.thread_stack_trace
-            self._answer_trace(trace.nonce, trace.thread_stack_trace)
+            self._answer_trace(command.thread_stack_trace, command.status)
         elif kind == "verify_message_result":
             self._answer_verified(command.verify_message_result.nonce, command.status)
 
@@ -207,29 +221,33 @@ class Clients:
             self._users.check_group(context.user, context.address, settings.subscription.group.name)
             for entry in settings.subscription.subscriptions:
                 self._users.check_topic(context.user, context.address, entry.topic.name, Action.SUB)
+                _check_filter(entry)
             group = await self._brokers.group(settings.subscription.group.name)
             _check_kind(settings, group)
         else:
             raise ProxyError(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
         client = self._entered(context, merged(settings, group, self._config))
-        await self._register(client)
+        try:
+            await self._register(client)
+        except (ProxyError, BrokerError):
+            self._forget(client)
+            raise
         return client.settings
 
     def _entered(self, context: Context, settings: Settings) -> Client:
         """Enter a client with its settings, and its stream."""
-        client = self._table.get(context.client_id)
-        user = context.user
-        if client is not None and client.user != user:
-            self._forget(client)  # its rights were another's
-            client = None
+        client = self._table.get(_key_of(context))
         if client is None:
-            client = self._table[context.client_id] = Client(context.client_id, settings, user)
+            client = self._table[_key_of(context)] = Client(context.client_id, settings, context.user)
         client.settings = settings
+        client.settled_ms = self._clock.now_ms()
         client.version = context.version
-        if client.stream is not context.call:
-            client.stream = context.call
-        if client.link is None:
-            client.link = self._opened(client, context)
+        client.stream = context.call
+        if client.address != context.address:
+            old, client.link = client.link, self._opened(client, context)
+            client.address = context.address
+            if old is not None:
+                old.close()
         return client
 
     def _opened(self, client: Client, context: Context) -> Link:
@@ -245,11 +263,12 @@ class Clients:
     async def _register(self, client: Client) -> None:
         link = client.link
         if link is not None:
-            await self._brokers.beat(link, client.heartbeat(self._clock.now_ms()), client.topics)
+            await self._brokers.beat(link, client.heartbeat(), client.topics)
 
     def _forget(self, client: Client) -> None:
-        if self._table.get(client.client_id) is client:
-            del self._table[client.client_id]
+        key = client.user, client.client_id
+        if self._table.get(key) is client:
+            del self._table[key]
             for call in self.left:
                 call(client)  # while it has its link
         link, client.link = client.link, None
@@ -259,7 +278,7 @@ class Clients:
     # --- calls ---
 
     def _own(self, context: Context) -> Client:
-        """Return the client of a call; ProxyError if it has no settings, or is another user's."""
+        """Return the client of a call; ProxyError if it has no settings."""
         client = self.of(context)
         if client is None:
             raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
@@ -268,14 +287,8 @@ class Clients:
     async def heartbeat(self, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
         """Note that a client is alive, and register it again."""
         client = self._own(context)
-        if request.client_type in _CONSUMERS:
+        if client.is_consumer:
             check_group(request.group.name)
-        elif request.client_type != ClientType.PRODUCER:
-            names = {kind.value: kind.name for kind in ClientType}
-            name = names.get(request.client_type, "UNRECOGNIZED")
-            raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, name)
-        if client.link is None:
-            client.link = self._opened(client, context)
         await self._register(client)
         return HeartbeatResponse(status=status(Code.OK))
 
@@ -320,32 +333,60 @@ class Clients:
         nonce = part.nonce = secrets.token_hex(16)
         if not client.send(command):
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"client {client.client_id} has no telemetry stream")
-        if len(self._questions) >= QUESTIONS_MAX:  # the oldest is given up: its broker waits 10 s at most
-            del self._questions[next(iter(self._questions))]
-        self._questions[nonce] = _Question(asked, client)
+        if len(self._questions) >= QUESTIONS_MAX:
+            self._give_up(next(iter(self._questions)), "too many requests to clients are pending")
+        timeout = self._config.grpc_proxy_relay_request_timeout_in_seconds
+        timer = asyncio.get_running_loop().call_later(timeout, self._give_up, nonce, "call remote timeout")
+        self._questions[nonce] = _Question(asked, client, timer)
 
-    def _answer_trace(self, nonce: str, trace: str) -> None:
+    def _answered(self, nonce: str) -> _Question | None:
         question = self._questions.pop(nonce, None)
         if question is not None:
-            info = _running_info(question.client, trace)
-            question.asked.answer(Response(body=fastjson.dumps(info)))
+            question.timer.cancel()
+        return question
+
+    def _give_up(self, nonce: str, reason: str) -> None:
+        question = self._answered(nonce)
+        if question is not None:
+            question.asked.answer(Response(ResponseCode.SYSTEM_BUSY, reason))
+
+    def _answer_trace(self, trace: ThreadStackTrace, outcome: Status) -> None:
+        question = self._answered(trace.nonce)
+        if question is None:
+            return
+        if outcome.code not in (Code.OK, Code.CODE_UNSPECIFIED):
+            remark = f"client {question.client.client_id} has no stack trace: {outcome.code} {outcome.message}"
+            question.asked.answer(Response(ResponseCode.SYSTEM_ERROR, remark))
+            return
+        info = _running_info(question.client, trace.thread_stack_trace)
+        question.asked.answer(Response(body=fastjson.dumps(info)))
 
     def _answer_verified(self, nonce: str, outcome: Status) -> None:
-        question = self._questions.pop(nonce, None)
+        question = self._answered(nonce)
         if question is not None:
             found = _RESULTS.get(outcome.code, "CR_THROW_EXCEPTION")
             result = DirectResult(consume_result=found, remark=_FROM_CLIENT)
             question.asked.answer(Response(body=fastjson.dumps(result)))
 
-    def stream_ended(self, call: Call, client_id: str, *, is_broken: bool) -> None:
+    def stream_ended(self, context: Context, *, is_broken: bool) -> None:
         """Note that a client's stream has ended; the client stays until it says nothing more."""
-        client = self._table.get(client_id)
-        if client is None or client.stream is not call:
+        client = self.of(context)
+        if client is None or client.stream is not context.call:
             return
         client.stream = None
+        for nonce in [nonce for nonce, question in self._questions.items() if question.client is client]:
+            self._give_up(nonce, f"client {client.client_id} has ended its telemetry stream")
         if is_broken:
             for listener in self.stream_lost:
                 listener(client)
+
+
+def _check_filter(entry: SubscriptionEntry) -> None:
+    """Refuse an expression that is no list of tags, and none at all for SQL."""
+    try:
+        check_filter(entry.expression)
+    except ProxyError:
+        raise ProxyError(Code.ILLEGAL_FILTER_EXPRESSION, "expression format is not correct") from None
 
 
 def _check_kind(settings: Settings, group: SubscriptionGroupConfig | None) -> None:
@@ -355,18 +396,20 @@ def _check_kind(settings: Settings, group: SubscriptionGroupConfig | None) -> No
     """
     subscription = settings.subscription
     name = subscription.group.name
+    if settings.client_type not in _CONSUMERS:
+        kind = _TYPE_NAMES.get(settings.client_type, str(settings.client_type))
+        raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, f"Client type is not consumer, type: {kind}")
     if group is None:
         raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, f"group not found: {name}")
     parent = group.attributes.get(LITE_BIND_TOPIC)
     if settings.client_type not in _LITE:
         if parent:
-            raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, f"lite group cannot be used by this client: {name}")
+            raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, f"lite group must use LITE mode: {name}")
         return
     if not parent:
-        raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, f"regular group cannot be used by a lite client: {name}")
-    topics = [entry.topic.name for entry in subscription.subscriptions]
-    if topics and topics[0] != parent:
-        raise ProxyError(Code.ILLEGAL_TOPIC, f"the topic of group {name} is {parent}, not {topics[0]}")
+        raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, f"regular group cannot use LITE mode: {name}")
+    if subscription.subscriptions:
+        check_bound(name, parent, subscription.subscriptions[0].topic.name)
 
 
 def _fail_stream(call: Call, error: Exception) -> None:
@@ -374,7 +417,12 @@ def _fail_stream(call: Call, error: Exception) -> None:
 
     Source: RocketMQ's ``ClientActivity#processTelemetryException``.
     """
-    text = f"process client telemetryCommand failed. {failure(call, error).message}"
+    found = failure(call, error)
+    if found.code == Code.UNAUTHORIZED:
+        call.send(TelemetryCommand(status=found).SerializeToString())
+        call.end()
+        return
+    text = f"process client telemetryCommand failed. {found.message}"
     is_clients = isinstance(error, ProxyError) and Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR
     call.fail(CallStatus.INVALID_ARGUMENT if is_clients else CallStatus.INTERNAL, text)
 
@@ -405,6 +453,6 @@ def _running_info(client: Client, trace: str | None = None) -> ConsumerRunningIn
         "PROP_CLIENT_VERSION": client.version,
         "PROP_NAMESERVER_ADDR": "",
     }
-    subscriptions = client.heartbeat(0).consumer_data_set
+    subscriptions = client.heartbeat().consumer_data_set
     found = subscriptions[0].subscription_data_set if subscriptions else []
     return ConsumerRunningInfo(properties=properties, subscription_set=found, jstack=trace)

@@ -24,7 +24,7 @@ from firearrow.proxy.messages import (
     SyncLiteSubscriptionRequest,
     SyncLiteSubscriptionResponse,
 )
-from firearrow.proxy.settings import LITE_BIND_TOPIC, lite_quota
+from firearrow.proxy.settings import LITE_BIND_TOPIC, check_bound, lite_quota
 from firearrow.proxy.statuses import ProxyError, status
 from firearrow.proxy.validation import check_group, check_lite_topic, check_topic
 from firearrow.wire import fastjson
@@ -70,17 +70,12 @@ class LiteSubscriptions:
                 check_lite_topic(name, self._config)
             self._count(len(topics))
         group = await self._brokers.group(request.group.name)
-        bound = "" if group is None else group.attributes.get(LITE_BIND_TOPIC, "")
-        if group is None or bound != request.topic.name:
-            raise ProxyError(
-                Code.ILLEGAL_TOPIC,
-                f"the lite topics of group {request.group.name} belong to topic {bound!r}, not {request.topic.name}",
-            )
+        if group is None:
+            raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, f"group not found: {request.group.name}")
+        check_bound(request.group.name, group.attributes.get(LITE_BIND_TOPIC, ""), request.topic.name)
         quota = lite_quota(group)
         if len(topics) > quota + MORE_THAN_QUOTA:
-            raise ProxyError(
-                Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, f"{len(topics)} lite topics are above the quota of {quota}"
-            )
+            raise ProxyError(Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, f"lite subscription quota exceeded: {quota}")
         change = LiteSubscription(
             action,
             context.client_id,

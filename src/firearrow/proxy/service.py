@@ -148,13 +148,13 @@ class Service:
             call.end()
             return
         if call.ended is None:
-            call.cancelled = lambda: self.clients.stream_ended(call, context.client_id, is_broken=True)
-            call.ended = lambda: self._stream_ended(call, context.client_id)
+            call.cancelled = lambda: self.clients.stream_ended(context, is_broken=True)
+            call.ended = lambda: self._stream_ended(context)
         self.clients.telemetry(context, command)
 
-    def _stream_ended(self, call: Call, client_id: str) -> None:
-        self.clients.stream_ended(call, client_id, is_broken=False)
-        call.end()
+    def _stream_ended(self, context: Context) -> None:
+        self.clients.stream_ended(context, is_broken=False)
+        context.call.end()
 
 
 def _unasked(asked: Asked) -> None:

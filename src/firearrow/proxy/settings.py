@@ -9,7 +9,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from firearrow.proxy.config import ProxyConfig
-from firearrow.proxy.messages import CustomizedBackoff, ExponentialBackoff, Settings
+from firearrow.proxy.messages import Code, CustomizedBackoff, ExponentialBackoff, Settings
+from firearrow.proxy.statuses import ProxyError
 from firearrow.proxy.times import duration_of
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
@@ -99,6 +100,14 @@ def lite_quota(group: SubscriptionGroupConfig) -> int:
     """Return the count of lite topics that a client of a group may subscribe to."""
     text = group.attributes.get(LITE_QUOTA, "")
     return int(text) if text.isdigit() else LITE_QUOTA_DEFAULT
+
+
+def check_bound(group: str, parent: str, topic: str) -> None:
+    """Check that the lite topics of a group belong to a topic: `Code.ILLEGAL_TOPIC` if not."""
+    if parent != topic:
+        raise ProxyError(
+            Code.ILLEGAL_TOPIC, f"lite group {group} is expected to bind topic {parent}, but actual is {topic}"
+        )
 
 
 def _exponential(initial_ms: int, longest_ms: int, factor: int) -> ExponentialBackoff:

@@ -23,7 +23,15 @@ from typing import Final
 from firearrow.message import names
 from firearrow.message.properties import RESERVED
 from firearrow.proxy.config import ProxyConfig
-from firearrow.proxy.messages import Code, Message, MessageType, SendMessageRequest, SystemProperties
+from firearrow.proxy.messages import (
+    Code,
+    FilterExpression,
+    FilterType,
+    Message,
+    MessageType,
+    SendMessageRequest,
+    SystemProperties,
+)
 from firearrow.proxy.statuses import ProxyError
 from firearrow.proxy.times import check_duration, time_ms
 
@@ -101,6 +109,22 @@ def _fault_of_group(name: str) -> str:
 def _length(text: str) -> int:
     """Return the count of UTF-16 units, as Java has it."""
     return len(text.encode("utf-16-le", "surrogatepass")) // 2
+
+
+# --- filters ---
+
+
+def check_filter(expression: FilterExpression) -> None:
+    """Check an expression: `Code.ILLEGAL_FILTER_EXPRESSION` for one of bars without tags, and for SQL without any.
+
+    The broker checks the words of SQL. Source: RocketMQ's ``FilterAPI``.
+    """
+    text = expression.expression
+    if expression.type == FilterType.SQL:
+        if not text:
+            raise ProxyError(Code.ILLEGAL_FILTER_EXPRESSION, "Expression can't be null! SQL92")
+    elif text and not text.replace("||", ""):
+        raise ProxyError(Code.ILLEGAL_FILTER_EXPRESSION, "subString split error")
 
 
 # --- times ---
