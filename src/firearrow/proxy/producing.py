@@ -36,7 +36,7 @@ from firearrow.proxy.messagetypes import check_type, check_type_name
 from firearrow.proxy.queuechoice import Turns, queue_for
 from firearrow.proxy.routes import topic_type
 from firearrow.proxy.sending import properties_of, queue_key_of, sys_flag_of, text_of
-from firearrow.proxy.statuses import ProxyError, code_of, status, status_of_all
+from firearrow.proxy.statuses import ProxyError, code_of, status, status_of, status_of_all
 from firearrow.proxy.times import time_ms
 from firearrow.proxy.transactionids import TransactionId
 from firearrow.proxy.validation import check_send, check_topic
@@ -47,6 +47,7 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import SendMessageV2
 
 SEND_MS_MAX: Final = 2000
+TOPICS_MAX: Final = 10_000  # whose turns are kept; the turns of others begin again
 TEMPLATE_TOPIC: Final = "TBW102"  # of topics that a send creates
 _STORED: Final = {
     ResponseCode.SUCCESS: Code.OK,
@@ -67,7 +68,7 @@ class Producing:
         self._brokers = brokers
         self._config = config
         self._clock = clock
-        self._turns = Turns()
+        self._turns: dict[str, Turns] = {}
 
     # --- SendMessage ---
 
@@ -79,20 +80,40 @@ class Producing:
         topic = messages[0].topic.name
         sender = context.address
         found = [properties_of(message, self._config, sender=sender, now_ms=now_ms) for message in messages]
+        texts = list(map(text_of, found))
         if self._config.enable_topic_message_type_check:
-            check_type(topic, topic_type(await self._brokers.topic(topic)), found[0])
+            kind = topic_type(await self._brokers.topic(topic))
+            for properties in found:
+                check_type(topic, kind, properties)
         queues = await self._brokers.write_queues(topic)
         sent: list[tuple[Message, str, Reply[AnyCommand]]] = []
-        for message, properties in zip(messages, found, strict=True):
+        for message, text in zip(messages, texts, strict=True):
             key = queue_key_of((message,))
-            broker, queue_id = queue_for(key, queues) if key else self._turns.queue_of(queues)
-            command = _send_of(message, broker, queue_id, text_of(properties))
+            broker, queue_id = queue_for(key, queues) if key else self._turns_of(topic).queue_of(queues)
+            command = _send_of(message, broker, queue_id, text)
             sent.append((message, broker, context.link.call(broker, command, SEND_MS_MAX)))
         answer = SendMessageResponse()
         for message, broker, reply in sent:
-            self._note(answer.entries.add(), message, broker, await reply)
+            entry = answer.entries.add()
+            try:
+                self._note(entry, message, broker, await reply)
+            except (ProxyError, BrokerError, OSError) as error:
+                if len(sent) == 1:
+                    raise
+                entry.status.CopyFrom(status_of(error))
         answer.status.CopyFrom(status_of_all({Code(entry.status.code) for entry in answer.entries}, "no message"))
         return answer
+
+    def _turns_of(self, topic: str) -> Turns:
+        """Turns of a topic: with the same ones for all, a producer of two topics would leave out half of their
+        queues.
+        """
+        turns = self._turns.get(topic)
+        if turns is None:
+            if len(self._turns) >= TOPICS_MAX:
+                self._turns.clear()
+            turns = self._turns[topic] = Turns()
+        return turns
 
     def _note(self, entry: SendResultEntry, message: Message, broker: str, answer: AnyCommand) -> None:
         """Write the result of a message."""
@@ -116,7 +137,8 @@ class Producing:
         """Recall a message that waits for its delivery time."""
         check_topic(request.topic.name)
         topic = request.topic.name
-        check_type_name(topic_type(await self._brokers.topic(topic)), "DELAY")
+        if self._config.enable_topic_message_type_check:
+            check_type_name(topic_type(await self._brokers.topic(topic)), "DELAY")
         try:
             handle = RecallHandle.decode(request.recall_handle)
         except MessageError:
