@@ -127,8 +127,7 @@ def test_queues_that_can_not_be_written(cluster: BlockingCluster, administrator:
 
 def test_queues_of_a_topic_that_changes(cluster: BlockingCluster, administrator: Administrator, rpcs: Rpcs) -> None:
     for queues in (1, 3):
-        config = TopicConfig("growing", queues, queues)
-        administrator(lambda admin, it=config: admin.topics.create(cluster.brokers[0].address, it))
+        cluster.create_topic("growing", queues=queues)
         for _ in range(3):
             assert rpcs.SendMessage(send_request("growing", b"x")).status == OK
     assert sorted(view.queue_id for view in cluster.messages("growing")) == [0, 0, 0, 0, 1, 2]
@@ -293,9 +292,9 @@ def test_no_reserved_name_is_taken(cluster: BlockingCluster, rpcs: Rpcs) -> None
 
 # --- types ---
 
-FIFO = {"kind": m.MessageType.FIFO, "message_group": "g"}
+FIFO: dict[str, Any] = {"kind": m.MessageType.FIFO, "message_group": "g"}
 DELAY: dict[str, Any] = {"kind": m.MessageType.DELAY, "delivery_timestamp": m.Timestamp(seconds=1)}
-TRANSACTION = {"kind": m.MessageType.TRANSACTION}
+TRANSACTION: dict[str, Any] = {"kind": m.MessageType.TRANSACTION}
 
 
 @pytest.mark.parametrize(
@@ -335,7 +334,8 @@ def test_each_of_several_messages_must_be_of_the_type(cluster: BlockingCluster, 
 
 def test_a_mixed_topic_takes_all(cluster: BlockingCluster, rpcs: Rpcs) -> None:
     cluster.create_topic("mixed", message_type="MIXED")
-    for sent in ({}, FIFO, DELAY, TRANSACTION):
+    kinds: list[dict[str, Any]] = [{}, FIFO, DELAY, TRANSACTION]
+    for sent in kinds:
         assert rpcs.SendMessage(send_request("mixed", b"x", **sent)).status == OK
 
 
