@@ -6,14 +6,16 @@ gRPC's own client has threads and sockets, so it can't be on a virtual loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from itertools import count
 from typing import Any, Final, cast
 
 from firearrow.net.grpc import Call, Method
 from firearrow.proxy import messages as m
 from firearrow.proxy.local import LocalProxy
+from firearrow.testing.virtual import VirtualTime
 from firearrow.wire.grpc import Status
+from tests.proxy.rpcs import send_request, settings_of_consumer
 
 PATH: Final = "/apache.rocketmq.v2.MessagingService"
 _numbers = count(1)
@@ -127,3 +129,53 @@ class Direct:
         assert isinstance(answer, bytes), answer
         assert m.TelemetryCommand.FromString(answer).status.code == m.Code.OK, answer
         return stream
+
+
+async def answered(client: Direct, request: m.ReceiveMessageRequest, timeout_ms: float | None = 30_000) -> m.Status:
+    """Return the status of a receive."""
+    call = client.begin("ReceiveMessage", timeout_ms)
+    call.take(request.SerializeToString())
+    answers = [m.ReceiveMessageResponse.FromString(data) for data in await call.all()]
+    assert answers[-1].WhichOneof("content") == "delivery_timestamp"
+    return answers[0].status
+
+
+class World:
+    """A broker in virtual time, with a topic ``T`` of one queue and a consumer ``g`` of it."""
+
+    def __init__(self, time: VirtualTime) -> None:
+        self.time = time
+        self.cluster = time.cluster
+
+    def client(self, **metadata: str) -> Direct:
+        """Make a client."""
+        found = {name.replace("_", "-"): value for name, value in metadata.items()}
+        return Direct(self.cluster.brokers[0].proxy, self.time.clock.now_ms, found)
+
+    async def consumer(self, topic: str = "T", group: str = "g", **metadata: str) -> Direct:
+        """Make a client with the settings of a simple consumer."""
+        client = self.client(**metadata)
+        await client.settled(settings_of_consumer(group, topic))
+        return client
+
+    async def send(self, *bodies: bytes, topic: str = "T", **options: Any) -> None:
+        """Send messages, and wait until they are in their queues."""
+        answer = await self.client().SendMessage(send_request(topic, *bodies, **options))
+        assert answer.status == m.Status(code=m.Code.OK, message="OK")
+        await asyncio.sleep(0.1)
+
+    def bodies(self, topic: str) -> list[bytes]:
+        """Bodies of the stored messages of a topic."""
+        return [view.body for view in self.cluster.messages(topic)]
+
+
+def run(main: Callable[[World], Awaitable[None]], **keys: Any) -> None:
+    """Run a test in virtual time."""
+
+    async def begun() -> None:
+        world = World(time)
+        await world.cluster.create_topic("T", queues=1)
+        await main(world)
+
+    with VirtualTime(grpc=True, config=keys) as time:
+        time.run(begun())

@@ -23,6 +23,7 @@ from firearrow.message.model import MessageView
 from firearrow.message.names import lite_queue
 from firearrow.net.grpc import Call
 from firearrow.net.replies import Reply, run
+from firearrow.proxy.access import Users
 from firearrow.proxy.brokers import Brokers
 from firearrow.proxy.calls import Context
 from firearrow.proxy.clients import Client, Clients
@@ -43,17 +44,14 @@ from firearrow.proxy.messages import (
     ForwardMessageToDeadLetterQueueResponse,
     ReceiveMessageRequest,
     ReceiveMessageResponse,
-    Settings,
     Status,
-    Subscription,
     Timestamp,
 )
 from firearrow.proxy.renewal import Renewal
-from firearrow.proxy.settings import merged
 from firearrow.proxy.statuses import ProxyError, status, status_of, status_of_all, status_of_answer
 from firearrow.proxy.times import duration_ms, timestamp_of
-from firearrow.proxy.validation import check_group, check_invisible_ms, check_topic
-from firearrow.wire.client_bodies import tags_in
+from firearrow.proxy.validation import check_filter, check_group, check_invisible_ms, check_topic
+from firearrow.wire.client_bodies import SubscriptionGroupConfig, tags_in
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import request as remoting_request
 from firearrow.wire.command import typed_request
@@ -71,6 +69,9 @@ ACK_MS_MAX: Final = 3000
 POP_MORE_MS: Final = 3000  # for the answer, beyond the broker's own waiting time
 NACK_MS: Final = 1000
 """Invisible time of messages that were popped for a client that has given up."""
+_NO_SETTINGS: Final = (
+    "cannot find client settings for this client: messages are renewed only for a client with a Telemetry stream"
+)
 _NO_POLLING_TIME: Final = "The deadline time remaining is not enough for polling, please check network condition"
 _POLLING_CODE_SINCE: Final = "5.0.3"
 _NOTHING: Final = {
@@ -96,8 +97,9 @@ class _Popped(NamedTuple):
 class Consuming:
     """Handlers of consumers' calls."""
 
-    def __init__(self, brokers: Brokers, clients: Clients, config: ProxyConfig, clock: Clock) -> None:
+    def __init__(self, brokers: Brokers, users: Users, clients: Clients, config: ProxyConfig, clock: Clock) -> None:
         self._brokers = brokers
+        self._users = users
         self._clients = clients
         self._config = config
         self._clock = clock
@@ -110,21 +112,25 @@ class Consuming:
     async def receive(self, context: Context, request: ReceiveMessageRequest) -> None:
         """Receive messages of a topic, and send them: first a status, at last the time."""
         client = self._clients.of(context)
-        topic, group = request.message_queue.topic, request.group
-        settings = await self._settings(client, request)
-        wait_ms = self._wait_ms(context, request, settings)
-        check_topic(topic.name)
-        check_group(group.name)
+        topic, group = request.message_queue.topic.name, request.group.name
         renews = self._config.enable_proxy_auto_renew and request.auto_renew
+        if client is None and renews:
+            raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, _NO_SETTINGS)
+        wait_ms = self._wait_ms(context, request, client)
+        check_topic(topic)
+        check_group(group)
         if renews:
             invisible_ms = self._config.default_invisible_time_mills
         else:
             invisible_ms = duration_ms(request.invisible_duration)
             check_invisible_ms(invisible_ms, self._config, self._config.min_invisible_time_mills_for_recv)
+        check_filter(request.filter_expression)
         _check_texts(request)
         broker = await self._broker(request)
-        in_order = settings.subscription.fifo
-        is_lite = client is not None and settings.client_type == ClientType.LITE_PUSH_CONSUMER
+        self._users.check_group(context.user, context.address, group)  # the next line may make the group
+        config = await self._brokers.group(group) or SubscriptionGroupConfig()
+        in_order = config.consume_message_orderly
+        is_lite = client is not None and client.settings.client_type == ClientType.LITE_PUSH_CONSUMER
         if is_lite and client is not None:
             self._check_lite(client)
             command = self._pop_of_lite(context, request, invisible_ms, wait_ms, broker)
@@ -135,27 +141,18 @@ class Consuming:
             _send_nothing(context.call, answer, self._clock.now_ms())
             return
         if is_lite:
-            popped = _popped_of_lite(answer, topic.name, broker)
+            popped = _popped_of_lite(answer, topic, broker)
         else:
-            popped = _popped(answer, Queue(topic.name, broker, ANY_QUEUE), in_order=in_order)
-        self._deliver(context, request, settings, popped, client if renews else None)
-
-    async def _settings(self, client: Client | None, request: ReceiveMessageRequest) -> Settings:
-        """Settings of a client. One that has not sent any, or not yet, receives by those of its group.
-
-        Java: ReceiveMessageActivity fails. The Python client's simple consumer may receive before its settings arrive.
-        """
-        if client is not None:
-            return client.settings
-        if self._config.enable_proxy_auto_renew and request.auto_renew:
-            raise ProxyError(
-                Code.UNRECOGNIZED_CLIENT_TYPE,
-                "cannot find client settings for this client: messages are renewed only for a client with a Telemetry "
-                "stream",
-            )
-        check_group(request.group.name)
-        settings = Settings(subscription=Subscription(group=request.group))
-        return merged(settings, await self._brokers.group(request.group.name), self._config)
+            popped = _popped(answer, Queue(topic, broker, ANY_QUEUE), in_order=in_order)
+        if context.call.is_over:
+            self._give_back(context, group, topic, popped)
+            return
+        if renews and (client is None or client.link is None):
+            self._give_back(context, group, topic, popped)
+            text = f"The client [{context.client_id}] is disconnected."
+            _send_status(context.call, status(Code.MESSAGE_NOT_FOUND, text), self._clock.now_ms())
+            return
+        self._deliver(context, request, config.retry_max_times + 1, popped, client if renews else None)
 
     def _pop(self, request: ReceiveMessageRequest, invisible_ms: int, wait_ms: int, *, in_order: bool) -> AnyCommand:
         expression = request.filter_expression
@@ -202,7 +199,7 @@ class Consuming:
                 Code.FORBIDDEN, f"The client [{client.client_id}] has too many unacked messages. Unacked count: {held}"
             )
 
-    def _wait_ms(self, context: Context, request: ReceiveMessageRequest, settings: Settings) -> int:
+    def _wait_ms(self, context: Context, request: ReceiveMessageRequest, client: Client | None) -> int:
         """Time that a receive waits for messages; ProxyError if its client does not wait for long enough."""
         remaining_ms = context.remaining_ms(self._clock.now_ms())
         least_ms = self._config.grpc_client_consumer_min_long_polling_timeout_millis
@@ -212,7 +209,8 @@ class Consuming:
         elif remaining_ms is None:
             wanted_ms = most_ms
         else:
-            wanted_ms = int(remaining_ms) - duration_ms(settings.request_timeout) // 2
+            timeout_ms = 0 if client is None else duration_ms(client.settings.request_timeout)
+            wanted_ms = int(remaining_ms) - timeout_ms // 2
         wait_ms = min(max(wanted_ms, least_ms), most_ms)
         if remaining_ms is None or wait_ms <= remaining_ms:
             return wait_ms
@@ -233,17 +231,13 @@ class Consuming:
         self,
         context: Context,
         request: ReceiveMessageRequest,
-        settings: Settings,
+        attempts_max: int,
         popped: list[_Popped],
         renewed_for: Client | None,
     ) -> None:
         """Send the messages that the client asked for; acknowledge or bury the others."""
         call = context.call
-        if call.is_over:
-            self._give_back(context, request, popped)
-            return
         topic, group = request.message_queue.topic.name, request.group.name
-        attempts_max = settings.backoff_policy.max_attempts
         wanted = _tags(request.filter_expression)
         taken: list[_Popped] = []
         for one in popped:
@@ -262,7 +256,7 @@ class Consuming:
             message.system_properties.receipt_handle = str(one.receipt)
             call.send(ReceiveMessageResponse(message=message).SerializeToString())
             if renewed_for is not None:
-                self.renewal.add(renewed_for, group, topic, one.receipt)
+                self.renewal.add(renewed_for, group, topic, one.receipt, one.attempts)
         _send_time(call, self._clock.now_ms())
 
     # --- acknowledgements ---
@@ -277,15 +271,12 @@ class Consuming:
         for entry in request.entries:
             result = answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
             try:
-                receipt = self._valid(group, topic, entry.receipt_handle)
+                receipt = self._valid(group, topic, entry.receipt_handle, entry.lite_topic)
             except ProxyError as error:
                 result.status.CopyFrom(status_of(error))
                 sent.append((result, None, None))
                 continue
-            fields = receipt.fields(group, topic)
-            if entry.lite_topic:
-                fields["liteTopic"] = entry.lite_topic
-            command = remoting_request(RequestCode.ACK_MESSAGE, fields)
+            command = remoting_request(RequestCode.ACK_MESSAGE, receipt.fields(group, topic))
             sent.append((result, receipt, context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX)))
         for result, acked, reply in sent:
             if reply is not None and acked is not None:
@@ -298,7 +289,7 @@ class Consuming:
         try:
             answer = await reply
         except (ProxyError, OSError) as error:
-            return status_of(error)
+            return status_of(_about_handle(error))
         if answer.code == ResponseCode.SUCCESS:
             self._done(group, topic, receipt)
             return status(Code.OK)
@@ -315,17 +306,13 @@ class Consuming:
         invisible_ms = duration_ms(request.invisible_duration)
         check_invisible_ms(invisible_ms, self._config)
         topic, group = request.topic.name, request.group.name
-        receipt = self._valid(group, topic, request.receipt_handle)
+        receipt = self._valid(group, topic, request.receipt_handle, request.lite_topic)
         self.renewal.drop(group, topic, receipt)
         fields = receipt.fields(group, topic) | {"invisibleTime": str(invisible_ms)}
-        if request.lite_topic:
-            fields["liteTopic"] = request.lite_topic
         if request.suspend:
             fields["suspend"] = "true"
         command = remoting_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
-        answer = await context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX)
-        if answer.code:
-            raise BrokerError.of(answer.code, answer.remark, receipt.handle.broker_name)
+        answer = await _answer(context, receipt, command)
         changed = receipt.changed(answer.ext)
         self._renewed.note(group, topic, changed)
         return ChangeInvisibleDurationResponse(status=status(Code.OK), receipt_handle=str(changed))
@@ -337,21 +324,16 @@ class Consuming:
         check_topic(request.topic.name)
         check_group(request.group.name)
         topic, group = request.topic.name, request.group.name
-        receipt = self._renewed.newest(group, topic, parse_receipt(request.receipt_handle))
+        receipt = self._renewed.newest(group, topic, parse_receipt(request.receipt_handle, request.lite_topic))
         if receipt.log_offset is None:
             raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
-        reply = context.link.call(
-            receipt.handle.broker_name, _burial(receipt, group, topic, request.message_id), ACK_MS_MAX
-        )
-        answer = await reply
-        if answer.code:
-            raise BrokerError.of(answer.code, answer.remark, receipt.handle.broker_name)
+        await _answer(context, receipt, _burial(receipt, group, topic, request.message_id))
         self._drop(context, receipt, group, topic)
         return ForwardMessageToDeadLetterQueueResponse(status=status(Code.OK))
 
-    def _valid(self, group: str, topic: str, text: str) -> Receipt:
+    def _valid(self, group: str, topic: str, text: str, lite_topic: str) -> Receipt:
         """Newest handle of a message that is still invisible; ProxyError for any other."""
-        receipt = self._renewed.newest(group, topic, parse_receipt(text))
+        receipt = self._renewed.newest(group, topic, parse_receipt(text, lite_topic))
         if receipt.handle.visible_ms <= self._clock.now_ms():
             self._done(group, topic, receipt)
             raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
@@ -374,22 +356,39 @@ class Consuming:
 
         async def bury() -> None:
             receipt = popped.receipt
-            command = _burial(receipt, group, topic, popped.message_id)
-            answer = await context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX)
-            if answer.code:
-                raise BrokerError.of(answer.code, answer.remark, receipt.handle.broker_name)
+            await _answer(context, receipt, _burial(receipt, group, topic, popped.message_id))
             self._drop(context, receipt, group, topic)
 
         run(bury(), lambda _: None, lambda error: _log_failure("bury", error))
 
-    def _give_back(self, context: Context, request: ReceiveMessageRequest, popped: Sequence[_Popped]) -> None:
-        """Make messages visible soon, because their client does not wait for them any more."""
+    def _give_back(self, context: Context, group: str, topic: str, popped: Sequence[_Popped]) -> None:
+        """Make messages visible soon, because their client does not wait for them any more.
+
+        Java: ReceiveMessageResponseStreamWriter counts it as an attempt.
+        """
         for one in popped:
-            fields = one.receipt.fields(request.group.name, request.message_queue.topic.name)
-            command = remoting_request(
-                RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields | {"invisibleTime": str(NACK_MS)}
-            )
+            fields = one.receipt.fields(group, topic) | {"invisibleTime": str(NACK_MS), "suspend": "true"}
+            command = remoting_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
             _ignored(context.link.call(one.receipt.handle.broker_name, command, ACK_MS_MAX), "give back")
+
+
+async def _answer(context: Context, receipt: Receipt, command: AnyCommand) -> AnyCommand:
+    """Ask the broker of a receipt about its message; BrokerError if it refuses, ProxyError if there is none."""
+    broker = receipt.handle.broker_name
+    try:
+        answer = await context.link.call(broker, command, ACK_MS_MAX)
+    except ProxyError as error:
+        raise _about_handle(error) from None
+    if answer.code:
+        raise BrokerError.of(answer.code, answer.remark, broker)
+    return answer
+
+
+def _about_handle(error: ProxyError | OSError) -> ProxyError | OSError:
+    """Return the error for a handle: an unknown broker makes it invalid."""
+    if isinstance(error, ProxyError) and error.code == Code.BAD_REQUEST:
+        return ProxyError(Code.INVALID_RECEIPT_HANDLE, error.message)
+    return error
 
 
 def _check_texts(request: ReceiveMessageRequest) -> None:
@@ -422,11 +421,12 @@ def _popped_of_lite(answer: AnyCommand, topic: str, broker: str) -> list[_Popped
     counts = ext.get("orderCountInfo", "").split(";")
     found: list[_Popped] = []
     for number, view in enumerate(records_in(answer.body)):
-        offset = view.offset_in(lite_queue(topic, view.properties.get(keys_of.LITE_TOPIC, "")))
+        lite_topic = view.properties.get(keys_of.LITE_TOPIC, "")
+        offset = view.offset_in(lite_queue(topic, lite_topic))
         handle = Handle(offset, *times, TOPIC, broker, 0, offset)
         words = counts[number].split(" ") if number < len(counts) else []
         attempts = int(words[-1]) if len(words) == 3 else 0
-        found.append(_Popped(view, Receipt(handle, view.physical_offset), attempts))
+        found.append(_Popped(view, Receipt(handle, view.physical_offset, lite_topic), attempts))
     return found
 
 
@@ -464,8 +464,7 @@ def _tags(expression: FilterExpression) -> frozenset[str] | None:
     """Tags that a client wants; None for all, and for expressions that the broker evaluates."""
     if expression.type == FilterType.SQL:
         return None
-    found = tags_in(expression.expression)
-    return None if found is None else frozenset(found)
+    return frozenset(tags_in(expression.expression) or ()) or None
 
 
 def fail_receive(call: Call, outcome: Status) -> None:

@@ -2,7 +2,7 @@
 
 A handle is that of a pop (`wire.pop`) with the message's offset in the log behind it. A change of the invisible time
 replaces it. Clients keep the handle that they got, so the table remembers the newest one by the message's place: its
-group, topic, broker, queue and offset. An old handle is as good as the newest.
+group, topic, lite topic, broker, queue and offset. An old handle is as good as the newest.
 
 Source: RocketMQ's ``ReceiptHandle``, ``ReceiptHandleGroup``.
 """
@@ -29,6 +29,8 @@ class Receipt(NamedTuple):
     handle: Handle
     log_offset: int | None
     """Offset of the record, None in a short handle."""
+    lite_topic: str = ""
+    """Lite topic of the message; the text of the handle does not have it."""
 
     def __str__(self) -> str:
         """Text of the handle."""
@@ -37,7 +39,7 @@ class Receipt(NamedTuple):
     def fields(self, group: str, topic: str) -> dict[str, str]:
         """Fields of a request about the message, for a consumer that has received it from ``topic``."""
         handle = self.handle
-        return {
+        fields = {
             "consumerGroup": group,
             "topic": origin_topic(topic, group, handle.origin),
             "queueId": str(handle.queue_id),
@@ -45,6 +47,9 @@ class Receipt(NamedTuple):
             "offset": str(handle.queue_offset),
             "bname": handle.broker_name,
         }
+        if self.lite_topic:
+            fields["liteTopic"] = self.lite_topic
+        return fields
 
     def changed(self, ext: Mapping[str, str]) -> Receipt:
         """Handle after a change of the invisible time, from the fields of the broker's answer."""
@@ -57,7 +62,7 @@ class Receipt(NamedTuple):
         return self._replace(handle=handle)
 
 
-def parse_receipt(text: str) -> Receipt:
+def parse_receipt(text: str, lite_topic: str = "") -> Receipt:
     """Read a handle; ProxyError if it is none."""
     words = text.split(" ")
     try:
@@ -65,7 +70,7 @@ def parse_receipt(text: str) -> Receipt:
             raise MessageError(f"not the handle of a received message: {text[:200]!r}")
         handle = parse_handle(" ".join(words[: FIELDS - 1]))
         last = words[FIELDS - 1] if len(words) >= FIELDS else ""
-        return Receipt(handle, int(last) if last.isdecimal() and len(last) < 20 else None)
+        return Receipt(handle, int(last) if last.isdecimal() and len(last) < 20 else None, lite_topic)
     except MessageError as error:
         raise ProxyError(Code.INVALID_RECEIPT_HANDLE, str(error)) from None
 
@@ -79,11 +84,15 @@ class Place(NamedTuple):
     broker: str
     queue_id: int
     queue_offset: int
+    lite_topic: str
 
 
-def place_of(group: str, topic: str, handle: Handle) -> Place:
-    """Return the place of a message that a group has received."""
-    return Place(group, topic, handle.origin, handle.broker_name, handle.queue_id, handle.queue_offset)
+def place_of(group: str, topic: str, receipt: Receipt) -> Place:
+    """Return the place of a message that a group has received. All lite topics of a topic have the queue 0."""
+    handle = receipt.handle
+    return Place(
+        group, topic, handle.origin, handle.broker_name, handle.queue_id, handle.queue_offset, receipt.lite_topic
+    )
 
 
 class Renewed:
@@ -94,11 +103,11 @@ class Renewed:
 
     def newest(self, group: str, topic: str, receipt: Receipt) -> Receipt:
         """Return the newest handle of a message."""
-        return self._newest.get(place_of(group, topic, receipt.handle), receipt) if self._newest else receipt
+        return self._newest.get(place_of(group, topic, receipt), receipt) if self._newest else receipt
 
     def note(self, group: str, topic: str, receipt: Receipt) -> None:
         """Remember a new handle."""
-        place = place_of(group, topic, receipt.handle)
+        place = place_of(group, topic, receipt)
         self._newest[place] = receipt
         self._newest.move_to_end(place)
         if len(self._newest) > RENEWED_MAX:
@@ -107,4 +116,4 @@ class Renewed:
     def forget(self, group: str, topic: str, receipt: Receipt) -> None:
         """Forget a message that is done with."""
         if self._newest:
-            self._newest.pop(place_of(group, topic, receipt.handle), None)
+            self._newest.pop(place_of(group, topic, receipt), None)

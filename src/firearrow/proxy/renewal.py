@@ -16,10 +16,12 @@ from itertools import count
 from typing import Final
 
 from firearrow.clock import Clock
+from firearrow.errors import BrokerError
 from firearrow.net.replies import run
 from firearrow.proxy.clients import Client
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.handles import Place, Receipt, Renewed, place_of
+from firearrow.proxy.times import duration_ms
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import request as remoting_request
 
@@ -27,18 +29,21 @@ log = logging.getLogger(__name__)
 
 EXTENSIONS_MS: Final = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
 CHANGE_MS_MAX: Final = 3000
+_GONE: Final = (ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL)
+"""Codes for a message that is acknowledged already, or popped again."""
 
 
 class _Renewed:
     """A message that is renewed, and the state of its renewal."""
 
-    __slots__ = ("client", "failures", "group", "popped_ms", "receipt", "times", "topic")
+    __slots__ = ("attempts", "client", "failures", "group", "popped_ms", "receipt", "times", "topic")
 
-    def __init__(self, client: Client, group: str, topic: str, receipt: Receipt) -> None:
+    def __init__(self, client: Client, group: str, topic: str, receipt: Receipt, attempts: int) -> None:
         self.client = client
         self.group = group
         self.topic = topic
         self.receipt = receipt
+        self.attempts = attempts
         self.popped_ms = receipt.handle.pop_ms
         self.times = 0
         self.failures = 0
@@ -59,18 +64,18 @@ class Renewal:
     def __len__(self) -> int:
         return len(self._messages)
 
-    def add(self, client: Client, group: str, topic: str, receipt: Receipt) -> None:
-        """Renew a message for a client from now on."""
-        place = place_of(group, topic, receipt.handle)
+    def add(self, client: Client, group: str, topic: str, receipt: Receipt, attempts: int) -> None:
+        """Renew a message for a client from now on; ``attempts`` is the count of its earlier deliveries."""
+        place = place_of(group, topic, receipt)
         self._forget(place)
-        self._messages[place] = _Renewed(client, group, topic, receipt)
+        self._messages[place] = _Renewed(client, group, topic, receipt, attempts)
         client.held.add(place)
         self._plan(place, receipt)
 
     def drop(self, group: str, topic: str, receipt: Receipt) -> None:
         """Renew a message no longer."""
         if self._messages:
-            self._forget(place_of(group, topic, receipt.handle))
+            self._forget(place_of(group, topic, receipt))
 
     def _forget(self, place: Place) -> _Renewed | None:
         message = self._messages.pop(place, None)
@@ -118,6 +123,7 @@ class Renewal:
     def _renew(self, place: Place, message: _Renewed, now_ms: int) -> None:
         if now_ms - message.popped_ms >= self._config.renew_max_time_millis:
             self._forget(place)
+            self._change(message, _redelivery_ms(message))
             return
         extension_ms = EXTENSIONS_MS[min(message.times, len(EXTENSIONS_MS) - 1)]
         message.times += 1
@@ -137,8 +143,10 @@ class Renewal:
                 message.receipt = message.receipt.changed(answer.ext)
                 self._renewed.note(message.group, message.topic, message.receipt)
                 message.failures = 0
+            elif answer.code in _GONE:
+                message.failures = self._config.max_renew_retry_times + 1
             else:
-                message.failures += 1
+                raise BrokerError.of(answer.code, answer.remark, handle.broker_name)
             if place is not None and self._messages.get(place) is message:
                 self._go_on(place, message)
 
@@ -156,3 +164,17 @@ class Renewal:
             self._forget(place)
         else:
             self._plan(place, message.receipt)
+
+
+def _redelivery_ms(message: _Renewed) -> int:
+    """Time until a message comes again that its consumer has held for too long, by the retry policy of its group.
+
+    Source: RocketMQ's ``CustomizedRetryPolicy``, ``ExponentialRetryPolicy``.
+    """
+    policy = message.client.settings.backoff_policy
+    if policy.HasField("exponential_backoff"):
+        backoff = policy.exponential_backoff
+        longest_ms = duration_ms(backoff.max)
+        return min(int(duration_ms(backoff.initial) * backoff.multiplier ** min(message.attempts, 32)), longest_ms)
+    delays = policy.customized_backoff.next
+    return duration_ms(delays[min(message.attempts + 2, len(delays) - 1)])

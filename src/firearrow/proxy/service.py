@@ -63,7 +63,7 @@ class Service:
         self._brokers = brokers
         self._users = users
         self.clients: Final = Clients(brokers, users, config, clock)
-        self.consuming: Final = Consuming(brokers, self.clients, config, clock)
+        self.consuming: Final = Consuming(brokers, users, self.clients, config, clock)
         self._producing = Producing(brokers, config, clock)
         self._routes = Routes(brokers, users, config)
         self._offsets = Offsets(brokers, config)
