@@ -146,6 +146,8 @@ class World:
     def __init__(self, time: VirtualTime) -> None:
         self.time = time
         self.cluster = time.cluster
+        self.tasks: list[asyncio.Task[None]] = []
+        """Tasks that end with the test."""
 
     def client(self, **metadata: str) -> Direct:
         """Make a client."""
@@ -175,7 +177,11 @@ def run(main: Callable[[World], Awaitable[None]], **keys: Any) -> None:
     async def begun() -> None:
         world = World(time)
         await world.cluster.create_topic("T", queues=1)
-        await main(world)
+        try:
+            await main(world)
+        finally:
+            for task in world.tasks:
+                task.cancel()
 
     with VirtualTime(grpc=True, config=keys) as time:
         time.run(begun())

@@ -253,10 +253,16 @@ class Clients:
     def _opened(self, client: Client, context: Context) -> Link:
         def lost() -> None:
             if client.link is link:
-                client.link = None
+                client.link = self._last_link(client) if client.held else None
                 self._forget(client)
 
         link = self._brokers.link(context.address, lambda asked: self._take(client, asked), lost)
+        link.prove(client.user)
+        return link
+
+    def _last_link(self, client: Client) -> Link:
+        """Open a link for a client whose link has ended: its messages must be given back."""
+        link = self._brokers.link(client.address, _unasked, lambda: None)
         link.prove(client.user)
         return link
 
@@ -379,6 +385,10 @@ class Clients:
         if is_broken:
             for listener in self.stream_lost:
                 listener(client)
+
+
+def _unasked(asked: Asked) -> None:
+    """Take no request of a broker."""
 
 
 def _check_filter(entry: SubscriptionEntry) -> None:

@@ -1,8 +1,8 @@
 """Renewal: messages of a client that lives stay invisible to others while it works on them.
 
 A push consumer's messages are popped for a minute. Ten seconds before that ends the proxy extends the time: by 1, 3, 5,
-10, 30 minutes, then by an hour each, until three hours after the pop. If the client is gone, its messages become
-visible within a second.
+10, 30 minutes, then by an hour each, until three hours after the pop. Then the retry policy of the group decides when
+the message comes again. If the client is gone, its messages become visible within a second.
 
 Source: RocketMQ's ``DefaultReceiptHandleManager``, ``RenewStrategyPolicy``.
 """
@@ -95,8 +95,9 @@ class Renewal:
         if self._timer is not None:
             self._timer.cancel()
             self._timer = None
-        messages, self._messages = self._messages, {}
-        for message in messages.values():
+        for place in list(self._messages):
+            message = self._forget(place)
+            assert message is not None, "nothing else forgets messages meanwhile"
             self._change(message, self._config.invisible_time_millis_when_clear)
 
     # --- time ---
