@@ -253,7 +253,7 @@ class Clients:
     def _opened(self, client: Client, context: Context) -> Link:
         def lost() -> None:
             if client.link is link:
-                client.link = self._last_link(client) if client.held else None
+                client.link = self._last_link(client) if client.held or client.is_lite else None
                 self._forget(client)
 
         link = self._brokers.link(context.address, lambda asked: self._take(client, asked), lost)
@@ -261,7 +261,9 @@ class Clients:
         return link
 
     def _last_link(self, client: Client) -> Link:
-        """Open a link for a client whose link has ended: its messages must be given back."""
+        """Open a link for a client whose link has ended: its messages must be given back, and its
+        subscriptions to lite topics removed.
+        """
         link = self._brokers.link(client.address, _unasked, lambda: None)
         link.prove(client.user)
         return link

@@ -45,6 +45,9 @@ _ACTIONS: Final[dict[int, LiteAction]] = {
 }
 
 
+_POLICIES: Final = (OffsetOption.Policy.LAST, OffsetOption.Policy.MIN, OffsetOption.Policy.MAX)
+
+
 class LiteSubscriptions:
     """Handler of changes of subscriptions."""
 
@@ -54,8 +57,9 @@ class LiteSubscriptions:
         self._config = config
         self._clock = clock
         self._second = 0
-        self._additions = 0  # in that second
-        clients.stream_lost.append(self._stream_lost)
+        self._additions = 0  # requests in that second
+        clients.stream_lost.append(self._remove_all)
+        clients.left.append(self._remove_all)
 
     async def sync(self, context: Context, request: SyncLiteSubscriptionRequest) -> SyncLiteSubscriptionResponse:
         """Change the lite topics of a client at all brokers; the first that refuses decides the answer."""
@@ -68,7 +72,6 @@ class LiteSubscriptions:
         if action == "PARTIAL_ADD":
             for name in topics:
                 check_lite_topic(name, self._config)
-            self._count(len(topics))
         group = await self._brokers.group(request.group.name)
         if group is None:
             raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, f"group not found: {request.group.name}")
@@ -76,26 +79,35 @@ class LiteSubscriptions:
         quota = lite_quota(group)
         if len(topics) > quota + MORE_THAN_QUOTA:
             raise ProxyError(Code.LITE_SUBSCRIPTION_QUOTA_EXCEEDED, f"lite subscription quota exceeded: {quota}")
+        if action == "PARTIAL_ADD":
+            self._count(context, request)
+        client = self._clients.of(context)
         change = LiteSubscription(
             action,
             context.client_id,
             request.group.name,
             request.topic.name,
             topics,
-            _option(request.offset_option) if request.HasField("offset_option") else None,
+            _option(request.offset_option) if request.HasField("offset_option") and action == "PARTIAL_ADD" else None,
             request.version,
         )
-        await self._tell(context.link, request.topic.name, change)
+        # The broker's requests about a subscription come by the link that it came by.
+        link = context.link if client is None or client.link is None else client.link
+        await self._tell(link, request.topic.name, change)
         return SyncLiteSubscriptionResponse(status=status(Code.OK))
 
-    def _count(self, additions: int) -> None:
+    def _count(self, context: Context, request: SyncLiteSubscriptionRequest) -> None:
         """Refuse additions beyond the rate of all clients."""
         second = self._clock.now_ms() // 1000
         if second != self._second:
             self._second, self._additions = second, 0
-        self._additions += additions
+        self._additions += 1
         if self._additions > self._config.max_sync_lite_subscription_rate:
-            raise ProxyError(Code.TOO_MANY_REQUESTS, "too many additions to lite subscriptions in this second")
+            raise ProxyError(
+                Code.TOO_MANY_REQUESTS,
+                f"Too many syncLiteSubscription requests, topic={request.topic.name}, group={request.group.name}, "
+                f"clientId={context.client_id}",
+            )
 
     async def _tell(self, link: Link, topic: str, change: LiteSubscription) -> None:
         body = fastjson.dumps(LiteSubscriptionChanges([change]))
@@ -113,8 +125,10 @@ class LiteSubscriptions:
             if answer.code:
                 raise BrokerError.of(answer.code, answer.remark, name)
 
-    def _stream_lost(self, client: Client) -> None:
-        """Remove the subscriptions of a client whose stream is lost: nobody can tell it about messages."""
+    def _remove_all(self, client: Client) -> None:
+        """Remove the subscriptions of a client that is gone, or whose stream is lost: nobody can tell it about
+        messages.
+        """
         link = client.link
         if link is None or not client.is_lite or not client.topics:
             return
@@ -126,10 +140,12 @@ class LiteSubscriptions:
 def _option(option: OffsetOption) -> RemotingOption:
     """Return the place where a group begins with a lite topic, as brokers know it."""
     kind = option.WhichOneof("offset_type")
-    if kind == "policy":
+    if kind == "policy" and option.policy in _POLICIES:
         return RemotingOption("POLICY", option.policy)
     if kind == "offset":
         return RemotingOption("OFFSET", option.offset)
     if kind == "tail_n":
         return RemotingOption("TAIL_N", option.tail_n)
-    return RemotingOption("TIMESTAMP", option.timestamp)
+    if kind == "timestamp":
+        return RemotingOption("TIMESTAMP", option.timestamp)
+    raise ProxyError(Code.BAD_REQUEST, "the offset option has no known type")
