@@ -33,7 +33,7 @@ from firearrow.proxy.messages import (
 )
 from firearrow.proxy.statuses import ProxyError, status
 from firearrow.proxy.times import duration_ms, time_ms
-from firearrow.proxy.validation import check_group, check_topic
+from firearrow.proxy.validation import check_filter, check_group, check_topic
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import request as remoting_request
 from firearrow.wire.frame import AnyCommand
@@ -64,7 +64,10 @@ class Offsets:
         wait_ms = min(
             duration_ms(request.long_polling_timeout), self._config.grpc_client_consumer_max_long_polling_timeout_millis
         )
+        if request.batch_size < 0:
+            raise ProxyError(Code.BAD_REQUEST, f"batch size {request.batch_size} is below 0")
         expression = request.filter_expression
+        check_filter(expression)
         fields = {
             **_fields(queue),
             "consumerGroup": request.group.name,
@@ -109,7 +112,7 @@ class Offsets:
         """Return how far a group has consumed a queue."""
         queue = _checked(request.message_queue)
         check_group(request.group.name)
-        fields = {**_fields(queue), "consumerGroup": request.group.name}
+        fields = {**_fields(queue), "consumerGroup": request.group.name, "setZeroIfNotFound": "false"}
         answer = await _answer(context, queue, RequestCode.QUERY_CONSUMER_OFFSET, fields)
         if answer.code == ResponseCode.QUERY_NOT_FOUND:
             raise ProxyError(Code.OFFSET_NOT_FOUND, f"group {request.group.name} has no offset in the queue")
@@ -125,6 +128,7 @@ class Offsets:
         if code is RequestCode.SEARCH_OFFSET_BY_TIMESTAMP:
             fields["timestamp"] = str(time_ms(request.timestamp))
         offset = await _number(context, queue, code, fields)
+        await self._brokers.readable(queue.topic.name)  # a broker says 0 for a topic that it does not have
         return QueryOffsetResponse(status=status(Code.OK), offset=offset)
 
 
