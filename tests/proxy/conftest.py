@@ -10,9 +10,11 @@ import pytest
 
 from firearrow.client.admin import Admin
 from firearrow.client.session.portal import LoopThread
+from firearrow.net.access import Access
 from firearrow.net.client import Client
 from firearrow.testing import EmbeddedCluster
 from firearrow.testing.cluster import BlockingCluster
+from firearrow.wire.signature import Credentials
 from tests.proxy.rpcs import Rpcs
 
 T = TypeVar("T")
@@ -50,12 +52,12 @@ def rpcs(connect: Connect) -> Rpcs:
 class Administrator:
     """Calls of `Admin` that block: ``administrator(lambda admin: admin.groups.config(...))``."""
 
-    def __init__(self, name_server: str) -> None:
+    def __init__(self, name_server: str, credentials: Credentials | None = None) -> None:
         self._thread = LoopThread("administrator", 30)
-        self._client, self._admin = self._thread.run(self._opened(name_server))
+        self._client, self._admin = self._thread.run(self._opened(name_server, Access(credentials)))
 
-    async def _opened(self, name_server: str) -> tuple[Client, Admin]:
-        client = Client()
+    async def _opened(self, name_server: str, access: Access) -> tuple[Client, Admin]:
+        client = Client(access=access)
         return client, Admin(client, [name_server])
 
     def __call__(self, ask: Callable[[Admin], Coroutine[Any, Any, T]]) -> T:

@@ -22,6 +22,19 @@ from firearrow.proxy.statuses import ProxyError
 _ALGORITHM: Final = "MQv2-HMAC-SHA1"
 
 
+def _words_of(call: Call) -> dict[str, str]:
+    """Return the words of the header field by their names; none for another algorithm."""
+    algorithm, _, text = call.fields.get(b"authorization", b"").decode("utf-8", "replace").partition(" ")
+    if algorithm != _ALGORITHM:
+        return {}
+    return dict(word.strip().partition("=")[::2] for word in text.split(","))
+
+
+def claimed_user(call: Call) -> str:
+    """Return the user that a call names, which it has not proved yet; empty if it names none."""
+    return _words_of(call).get("Credential", "").partition("/")[0]
+
+
 class Users(Protocol):
     """The check of users."""
 
@@ -87,10 +100,9 @@ class Signed:
 
     def user_of(self, call: Call) -> str | None:
         """Return the user that has signed a call; ProxyError if none has."""
-        algorithm, _, text = call.fields.get(b"authorization", b"").decode("utf-8", "replace").partition(" ")
-        words = dict(word.strip().partition("=")[::2] for word in text.split(","))
-        username = words.get("Credential", "").partition("/")[0]
-        if algorithm != _ALGORITHM or not username:
+        words = _words_of(call)
+        username = claimed_user(call)
+        if not username:
             raise ProxyError(Code.UNAUTHORIZED, "username cannot be null.")
         try:
             secret = self._control().password_of(username)

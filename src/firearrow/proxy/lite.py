@@ -10,9 +10,11 @@ from __future__ import annotations
 
 from typing import Final
 
+from firearrow.auth.model import Action
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.net.replies import run
+from firearrow.proxy.access import Users
 from firearrow.proxy.brokers import Brokers, Link
 from firearrow.proxy.calls import Context
 from firearrow.proxy.clients import Client, Clients
@@ -51,8 +53,9 @@ _POLICIES: Final = (OffsetOption.Policy.LAST, OffsetOption.Policy.MIN, OffsetOpt
 class LiteSubscriptions:
     """Handler of changes of subscriptions."""
 
-    def __init__(self, brokers: Brokers, clients: Clients, config: ProxyConfig, clock: Clock) -> None:
+    def __init__(self, brokers: Brokers, users: Users, clients: Clients, config: ProxyConfig, clock: Clock) -> None:
         self._brokers = brokers
+        self._users = users
         self._clients = clients
         self._config = config
         self._clock = clock
@@ -72,6 +75,8 @@ class LiteSubscriptions:
         if action == "PARTIAL_ADD":
             for name in topics:
                 check_lite_topic(name, self._config)
+        self._users.check_group(context.user, context.address, request.group.name)
+        self._users.check_topic(context.user, context.address, request.topic.name, Action.SUB)
         group = await self._brokers.group(request.group.name)
         if group is None:
             raise ProxyError(Code.ILLEGAL_CONSUMER_GROUP, f"group not found: {request.group.name}")

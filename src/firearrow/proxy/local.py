@@ -15,10 +15,11 @@ from firearrow.broker.core import Broker
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.net.address import host_and_port
+from firearrow.net.grpc import Call
 from firearrow.net.loopback import Loopback
 from firearrow.net.replies import Reply
 from firearrow.net.server import Peer
-from firearrow.proxy.access import Anyone, Signed, Users
+from firearrow.proxy.access import Anyone, Signed, Users, claimed_user
 from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
@@ -28,7 +29,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
 from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode
-from firearrow.wire.command import Response, request
+from firearrow.wire.command import Response, request, with_text
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.requests import REQUESTS
 
@@ -105,7 +106,7 @@ class Rights:
         check = self._checks[code]
         if check is not None:
             try:
-                check(peer, request)
+                check(peer, with_text(request))  # it reads fields, and makes them a typed header again
             except BrokerError as error:
                 raise ProxyError(Code.UNAUTHORIZED, error.remark) from None
 
@@ -113,12 +114,29 @@ class Rights:
         """Return the check of the signatures of calls."""
         if not self._broker.config.authentication_enabled:
             return Anyone()
-        return Signed(self._control)
+        return LocalSigned(self._control)
 
     def _control(self) -> AccessControl:
         senders = self._broker.access.senders
         assert isinstance(senders, AccessControl), "authentication is on"
         return senders
+
+
+class LocalSigned(Signed):
+    """Check of signatures, which writes refusals to the broker's audit log."""
+
+    def __init__(self, control: Callable[[], AccessControl]) -> None:
+        super().__init__(control)
+        self._access = control
+
+    def user_of(self, call: Call) -> str | None:
+        """Return the user that has signed a call; ProxyError if none has."""
+        try:
+            return super().user_of(call)
+        except ProxyError as error:
+            ip = host_and_port(call.peer.address)[0]
+            self._access().audit.refused(claimed_user(call), ip, call.method.name, 0, error.message)
+            raise
 
 
 class LocalBrokers:

@@ -67,7 +67,7 @@ class Service:
         self._producing = Producing(brokers, config, clock)
         self._routes = Routes(brokers, users, config)
         self._offsets = Offsets(brokers, config)
-        self._lite = LiteSubscriptions(brokers, self.clients, config, clock)
+        self._lite = LiteSubscriptions(brokers, users, self.clients, config, clock)
         self.clients.left.append(self.consuming.renewal.client_left)
 
     def methods(self) -> Mapping[bytes, Method]:

@@ -311,7 +311,7 @@ class AccessControl(Senders):
                     if known is None:
                         _remember(allowed, key, found)
             except BrokerError as error:
-                audit.refused(ext.get(ACCESS_KEY, ""), peer.ip, name, code, error.remark)
+                audit.refused(peer.user or ext.get(ACCESS_KEY, ""), peer.ip, name, code, error.remark)
                 raise
             request.admitted_by = found
             if header is not None:
