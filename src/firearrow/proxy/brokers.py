@@ -70,6 +70,11 @@ class TopicRoute(NamedTuple):
 class Brokers(Protocol):
     """The brokers of a proxy."""
 
+    @property
+    def keeps_endpoints(self) -> bool:
+        """Tell whether clients reach every broker by the endpoints that they use already."""
+        ...
+
     def link(self, address: str, asked: Callable[[Asked], None], lost: Callable[[], None]) -> Link:
         """Open a link for the client at an address. ``asked`` gets the requests of brokers; ``lost`` is called when
         they have ended the link.

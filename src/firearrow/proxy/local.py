@@ -124,6 +124,8 @@ class Rights:
 class LocalBrokers:
     """The broker of this process, whose clients reach its proxy at ``host:port()``."""
 
+    keeps_endpoints = False
+
     def __init__(self, broker: Broker, rights: Rights, host: str, port: Callable[[], int]) -> None:
         self._broker = broker
         self._rights = rights
