@@ -8,6 +8,7 @@ import pytest
 from firearrow.net.replies import in_task
 from firearrow.net.tasks import Tasks
 from firearrow.proxy.answercache import NONE_SECONDS, AnswerCache, CacheLimits
+from tests.broker.serving import until
 
 LIMITS = CacheLimits(20, 300, 3)
 
@@ -189,8 +190,7 @@ def test_the_end_of_the_tasks_is_told_to_all_who_wait() -> None:
     async def test(source: Source) -> None:
         source.gate.clear()
         waiting = asyncio.create_task(source.get("k"))
-        while not source.asked:
-            await asyncio.sleep(0)
+        await until(lambda: bool(source.asked))
         await source.tasks.close()
         with pytest.raises(ConnectionError, match="answer for k: the proxy stops"):
             await waiting
