@@ -2,52 +2,28 @@
 
 from __future__ import annotations
 
-import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import asynccontextmanager, contextmanager
-from typing import NamedTuple, TypeVar
+from typing import NamedTuple
 
 import pytest
 
 from firearrow.client.admin.calls import Calls
 from firearrow.client.admin.groups import Groups
-from firearrow.clock import SystemClock
 from firearrow.errors import NotFound
 from firearrow.message.ids import encode_offset_id
-from firearrow.net.client import Client as RemotingClient
 from firearrow.proxy import messages as m
-from firearrow.proxy.cluster import ClusterProxy
-from firearrow.proxy.config import load
 from firearrow.testing import EmbeddedCluster
 from firearrow.testing.cluster import BlockingCluster
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import ConsumerConnection, ConsumerRunningInfo
 from firearrow.wire.codes import RequestCode
-from tests.net.background import in_thread
+from tests.proxy.clusterproxy import asked, proxy_of
 from tests.proxy.proxyclient import SECONDS_MAX, ProxyClient
 
 TOPIC, GROUP = "T", "G"
 BROKERS = {"broker-a", "broker-b"}
 QUICK = {"grpcClientConsumerMinLongPollingTimeoutMillis": 1, "topicRouteServiceCacheRefreshSeconds": 1}
-
-
-@contextmanager
-def proxy_of(name_server: str, **keys: object) -> Iterator[str]:
-    """Run a proxy on another thread's loop; yield its address."""
-
-    @asynccontextmanager
-    async def running() -> AsyncIterator[str]:
-        pairs = {"namesrvAddr": name_server, "grpcServerPort": 0, "bindAddress": "127.0.0.1", **keys}
-        proxy = ClusterProxy(load(fastjson.dumps(pairs))[0], "127.0.0.1", SystemClock())
-        port = await proxy.start()
-        try:
-            yield f"127.0.0.1:{port}"
-        finally:
-            await proxy.stop()
-
-    with in_thread(running) as address:
-        yield address
 
 
 class Stage(NamedTuple):
@@ -66,8 +42,8 @@ def stage() -> Iterator[Stage]:
 def route_of(client: ProxyClient, topic: str) -> m.QueryRouteResponse:
     host, _, port = "proxy.example:18081".rpartition(":")
     endpoints = m.Endpoints(scheme=m.AddressScheme.DOMAIN_NAME, addresses=[m.Address(host=host, port=int(port))])
-    answer: m.QueryRouteResponse = client.call(
-        "QueryRoute", m.QueryRouteRequest(topic=m.Resource(name=topic), endpoints=endpoints)
+    answer: m.QueryRouteResponse = client.QueryRoute(
+        m.QueryRouteRequest(topic=m.Resource(name=topic), endpoints=endpoints)
     )
     return answer
 
@@ -109,7 +85,7 @@ def test_messages_go_to_all_brokers_and_come_back(stage: Stage) -> None:
     with ProxyClient(stage.proxy, "c") as client:
         begin(client)
         for number in range(8):
-            answer = client.send(TOPIC, b"%d" % number, message_id=f"id{number}")
+            answer = client.send(TOPIC, b"%d" % number)
             assert [entry.status.code for entry in answer.entries] == [m.Code.OK]
         bodies = []
         for broker in BROKERS:
@@ -125,23 +101,21 @@ def test_messages_go_to_all_brokers_and_come_back(stage: Stage) -> None:
 def test_a_changed_message_comes_again_and_a_forwarded_one_is_a_dead_letter(stage: Stage) -> None:
     with ProxyClient(stage.proxy, "c") as client:
         begin(client)
-        client.send(TOPIC, b"body", message_id="first")
+        client.send(TOPIC, b"body")
         (message,) = received_once(client)
-        changed = client.call(
-            "ChangeInvisibleDuration",
+        changed = client.ChangeInvisibleDuration(
             m.ChangeInvisibleDurationRequest(
                 group=m.Resource(name=GROUP),
                 topic=m.Resource(name=TOPIC),
                 receipt_handle=handle_of(message),
                 invisible_duration=m.Duration(nanos=1_000_000),
                 message_id="first",
-            ),
+            )
         )
         assert changed.status.code == m.Code.OK
         (again,) = received_once(client)
         assert (again.body, again.system_properties.delivery_attempt) == (b"body", 2)
-        forwarded = client.call(
-            "ForwardMessageToDeadLetterQueue",
+        forwarded = client.ForwardMessageToDeadLetterQueue(
             m.ForwardMessageToDeadLetterQueueRequest(
                 group=m.Resource(name=GROUP),
                 topic=m.Resource(name=TOPIC),
@@ -149,7 +123,7 @@ def test_a_changed_message_comes_again_and_a_forwarded_one_is_a_dead_letter(stag
                 message_id="first",
                 delivery_attempt=2,
                 max_delivery_attempts=2,
-            ),
+            )
         )
         assert forwarded.status.code == m.Code.OK
         assert [it.body for it in stage.cluster.messages(f"%DLQ%{GROUP}")] == [b"body"]
@@ -183,26 +157,21 @@ def test_a_transaction_is_checked_and_committed(stage: Stage) -> None:
         begin(consumer, "Tx")
         recovery = m.Duration(seconds=1)
         sent = producer.send(
-            "Tx",
-            b"body",
-            message_id="tx",
-            message_type=m.MessageType.TRANSACTION,
-            orphaned_transaction_recovery_duration=recovery,
+            "Tx", b"body", kind=m.MessageType.TRANSACTION, orphaned_transaction_recovery_duration=recovery
         )
         (entry,) = sent.entries
         assert entry.status.code == m.Code.OK
-        check = stream.receive().recover_orphaned_transaction_command
+        check = stream.next().recover_orphaned_transaction_command
         assert check.message.body == b"body"
         assert check.transaction_id
-        ended = producer.call(
-            "EndTransaction",
+        ended = producer.EndTransaction(
             m.EndTransactionRequest(
                 topic=m.Resource(name="Tx"),
                 message_id="tx",
                 transaction_id=check.transaction_id,
                 resolution=m.TransactionResolution.COMMIT,
                 source=m.TransactionSource.SOURCE_SERVER_CHECK,
-            ),
+            )
         )
         assert ended.status.code == m.Code.OK
         while True:
@@ -210,22 +179,6 @@ def test_a_transaction_is_checked_and_committed(stage: Stage) -> None:
                 for message in consumer.receive(GROUP, "Tx", broker, wait_s=0):
                     assert message.body == b"body"
                     return
-
-
-T = TypeVar("T")
-
-
-def asked(question: Callable[[RemotingClient], Awaitable[T]]) -> T:
-    """Ask servers by remoting."""
-
-    async def ask() -> T:
-        client = RemotingClient()
-        try:
-            return await question(client)
-        finally:
-            await client.close()
-
-    return asyncio.run(ask())
 
 
 def consumers_of(cluster: BlockingCluster, number: int) -> ConsumerConnection:
@@ -255,7 +208,7 @@ def test_brokers_know_a_client_of_the_proxy(stage: Stage) -> None:
             assert sorted(it.client_id for it in found.connection_set) == ["c1", "c2"]
             assert len({it.client_addr for it in found.connection_set}) == 2
             assert found.subscription_table[TOPIC].sub_string == "a || b"
-        client.call("NotifyClientTermination", m.NotifyClientTerminationRequest(group=m.Resource(name=GROUP)))
+        client.NotifyClientTermination(m.NotifyClientTerminationRequest(group=m.Resource(name=GROUP)))
         while members(stage.cluster, 0) != ["c2"]:
             pass
 
@@ -282,7 +235,7 @@ def test_an_administrator_asks_a_consumer_for_its_state_and_for_its_threads(stag
         info = running_info(stage.cluster, "c1", stacks=False)
         assert [it.topic for it in info.subscription_set] == [TOPIC]
         asking = pool.submit(running_info, stage.cluster, "c1", stacks=True)
-        nonce = stream.receive().print_thread_stack_trace_command.nonce
+        nonce = stream.next().print_thread_stack_trace_command.nonce
         trace = m.ThreadStackTrace(nonce=nonce, thread_stack_trace="main at work")
         stream.send(m.TelemetryCommand(status=m.Status(code=m.Code.OK), thread_stack_trace=trace))
         assert asking.result(SECONDS_MAX).jstack == "main at work"
@@ -297,7 +250,7 @@ def test_a_message_is_verified_by_the_consumer_that_an_administrator_names(stage
         offset_id = encode_offset_id(stored[0].store_host, stored[0].physical_offset)
         fields = {"consumerGroup": GROUP, "clientId": "c1", "msgId": offset_id, "topic": TOPIC}
         asking = pool.submit(asked, lambda it: it.call(broker.address, RequestCode.CONSUME_MESSAGE_DIRECTLY, fields))
-        command = stream.receive().verify_message_command
+        command = stream.next().verify_message_command
         assert command.message.body == b"body"
         result = m.VerifyMessageResult(nonce=command.nonce)
         stream.send(m.TelemetryCommand(status=m.Status(code=m.Code.OK), verify_message_result=result))
@@ -320,7 +273,7 @@ def test_a_broker_stops_and_comes_back_behind_the_proxy(stage: Stage) -> None:
             m.Code.OK
         }
         while members(stage.cluster, 0) != ["c"]:
-            assert client.heartbeat(m.ClientType.SIMPLE_CONSUMER, GROUP).status.code == m.Code.OK
+            assert client.heartbeat(m.ClientType.SIMPLE_CONSUMER, GROUP).code == m.Code.OK
 
 
 def test_a_client_without_heartbeats_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -332,5 +285,5 @@ def test_a_client_without_heartbeats_is_forgotten(monkeypatch: pytest.MonkeyPatc
             assert members(cluster, 0) == ["c"]
             while members(cluster, 0):
                 pass
-            answer = client.heartbeat(m.ClientType.SIMPLE_CONSUMER, GROUP)
-            assert answer.status.code == m.Code.UNRECOGNIZED_CLIENT_TYPE
+            status = client.heartbeat(m.ClientType.SIMPLE_CONSUMER, GROUP)
+            assert status.code == m.Code.UNRECOGNIZED_CLIENT_TYPE

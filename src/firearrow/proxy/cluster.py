@@ -46,7 +46,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, ClusterInfo, Route, TopicConfig
 from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Response
+from firearrow.wire.command import Response, with_text
 from firearrow.wire.command import request as remoting_request
 from firearrow.wire.frame import AnyCommand
 
@@ -165,7 +165,7 @@ class ClusterLink:
         return self._called(client, broker, request, timeout_ms / 1000)
 
     def _called(self, client: Client, broker: str, request: AnyCommand, seconds: float) -> Reply[AnyCommand]:
-        call = _BrokerCall(self._brokers, client, broker, request, seconds)
+        call = _BrokerCall(self._brokers, client, broker, with_text(request), seconds)
         call.begin()
         return call
 
