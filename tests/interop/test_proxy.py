@@ -4,20 +4,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pytest
 
+from firearrow.client.admin.auth import Auth
 from firearrow.client.admin.calls import Calls
 from firearrow.client.admin.groups import Groups
 from firearrow.client.admin.topics import Topics
+from firearrow.net.access import Access
 from firearrow.net.client import Client
 from firearrow.proxy import messages as m
+from firearrow.wire.admin_bodies import AuthAcl, AuthEntry, AuthPolicy, AuthUserInfo
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import ConsumerConnection, ConsumerRunningInfo
-from tests.interop.servers import Kind, Server, serve
+from tests.interop.servers import AUTHORIZED, ROOT, Kind, Server, serve
 from tests.interop.waiting import wait_until
 from tests.proxy.clusterproxy import asked, proxy_of
-from tests.proxy.proxyclient import SECONDS_MAX, ProxyClient
+from tests.proxy.proxyclient import SECONDS_MAX, ProxyClient, signed
 
 SETTINGS = {"transactionCheckInterval": "1000", "transactionTimeOut": "3000", "recallMessageEnable": "true"}
 QUICK = {"grpcClientConsumerMinLongPollingTimeoutMillis": 100}
@@ -130,3 +134,33 @@ def test_the_broker_knows_the_consumer_and_passes_questions_on(served: Server, p
         found = asking.result(SECONDS_MAX)
         assert found.jstack == "main at work"
         assert [it.topic for it in found.subscription_set] == ["Known"]
+
+
+@pytest.mark.parametrize("kind", BOTH)
+def test_a_proxy_with_access_control_proves_users_of_the_broker(kind: Kind, tmp_path: Path) -> None:
+    """The broker demands signatures, too: of the proxy's own user."""
+    access = Access(ROOT)
+    with serve(kind, tmp_path / "store", tmp_path / "logs", settings=AUTHORIZED) as served:
+
+        async def prepare(client: Client) -> None:
+            calls = Calls(client, [served.namesrv])
+            await Topics(calls).create(served.broker, TopicConfig("Guarded", 1, 1))
+            await Auth(calls).create_user(served.broker, AuthUserInfo("alice", "wonderland", "Normal", "enable"))
+            entry = AuthEntry("Topic:Guarded", ["Pub"], None, "Allow")
+            await Auth(calls).create_acl(served.broker, AuthAcl("User:alice", [AuthPolicy("Custom", [entry])]))
+
+        asked(prepare, access)
+        own = {key: AUTHORIZED[key] for key in ("authorizationEnabled", "authenticationEnabled")}
+        own["innerClientAuthenticationCredentials"] = AUTHORIZED["innerClientAuthenticationCredentials"]
+        with (
+            proxy_of(served.namesrv, **QUICK, **own) as proxy,
+            ProxyClient(proxy, "guarded", signed("alice", "wonderland")) as client,
+            ProxyClient(proxy, "other", signed("alice", "looking glass")) as other,
+        ):
+            wait_until(lambda: has_route(client, "Guarded"), SECONDS_MAX, "route")
+            assert client.send("Guarded", b"body").status.code == m.Code.OK
+            refused = client.QueryAssignment(
+                m.QueryAssignmentRequest(topic=m.Resource(name="Guarded"), group=m.Resource(name="G"))
+            )
+            assert refused.status.code == m.Code.UNAUTHORIZED, refused.status
+            assert other.send("Guarded", b"body").status.message == "check signature failed."

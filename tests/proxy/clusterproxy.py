@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager, contextmanager
 from typing import TypeVar
 
 from firearrow.clock import SystemClock
+from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.proxy.cluster import ClusterProxy
 from firearrow.proxy.config import load
@@ -17,11 +18,11 @@ from tests.net.background import in_thread
 T = TypeVar("T")
 
 
-def asked(question: Callable[[Client], Awaitable[T]]) -> T:
+def asked(question: Callable[[Client], Awaitable[T]], access: Access = OPEN) -> T:
     """Ask servers by remoting."""
 
     async def ask() -> T:
-        client = Client()
+        client = Client(access=access)
         try:
             return await question(client)
         finally:

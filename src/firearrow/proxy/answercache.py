@@ -73,19 +73,24 @@ class AnswerCache(Generic[T]):
         entry = self._entries.get(key)
         return None if entry is None else entry.answer
 
-    async def get(self, key: str) -> T | None:
-        """Return the answer for a key, None if there is none. Raises as ``ask`` if the question fails."""
+    def is_ready(self, key: str) -> bool:
+        """Tell whether `get` would return at once, and count that as a use."""
         now = self._monotonic()
         entry = self._entries.get(key)
-        if entry is None:
-            entry = self._enter(key, now)
-        elif self._is_good(entry, now):
-            entry.used_at = now
-            self._entries.move_to_end(key)
-            if not entry.is_asking and self._is_old(entry, now):
-                self._begin(key, entry)
-            return entry.answer
-        return await self._next(key, entry)
+        if entry is None or not self._is_good(entry, now):
+            return False
+        entry.used_at = now
+        self._entries.move_to_end(key)
+        if not entry.is_asking and self._is_old(entry, now):
+            self._begin(key, entry)
+        return True
+
+    async def get(self, key: str) -> T | None:
+        """Return the answer for a key, None if there is none. Raises as ``ask`` if the question fails."""
+        if self.is_ready(key):
+            return self._entries[key].answer
+        entry = self._entries.get(key)
+        return await self._next(key, self._enter(key, self._monotonic()) if entry is None else entry)
 
     async def fresh(self, key: str) -> T | None:
         """Return an answer that is not older than a second; raises as `get`."""

@@ -33,6 +33,10 @@ class Link(Protocol):
         """Make the following requests those of a user, which the proxy has checked; None if users are not checked."""
         ...
 
+    def for_call(self, user: str | None) -> Link:
+        """Return the link for one call of a user; other users may have calls on the same connection."""
+        ...
+
     def tell(self, broker: str, request: AnyCommand) -> None:
         """Send a one-way request; without effect if the broker is unknown or can't be reached."""
         ...

@@ -32,12 +32,13 @@ from firearrow.net import tls
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of
 from firearrow.net.client import Client, Handler, ServerRequest
-from firearrow.net.replies import Reply, in_task
+from firearrow.net.replies import Reply, in_task, run
 from firearrow.net.server import Server
 from firearrow.net.tasks import Tasks
 from firearrow.proxy.access import Anyone
 from firearrow.proxy.answercache import AnswerCache, CacheLimits
 from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
+from firearrow.proxy.clusteraccess import ClusterAccess, Sender, patient
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
 from firearrow.proxy.service import Service
@@ -138,40 +139,96 @@ def _failed(error: Exception) -> Reply[AnyCommand]:
     return reply
 
 
-class ClusterLink:
-    """Link to the brokers of a cluster: calls by the pool, and connections of its own once it is registered."""
+class ClusterCalls:
+    """Calls of a user, at an address, to the brokers of a cluster; the `Link` of one gRPC call."""
 
-    def __init__(
-        self, brokers: ClusterBrokers, asked: Callable[[Asked], None], lost: Callable[[], None], now: float
-    ) -> None:
+    def __init__(self, brokers: ClusterBrokers, address: str, user: str | None = None) -> None:
         self._brokers = brokers
-        self._asked = asked
-        self._lost = lost
-        self._own: Client | None = None
-        self._names: dict[str, str] = {}  # of the brokers that it is registered at, by their addresses
-        self.user: str | None = None
-        self.alive_at = now
-        """Time of the last heartbeat."""
+        self._address = address
+        self._sender = Sender(user, address)
 
     def prove(self, user: str | None) -> None:
         """Make the following requests those of a user."""
-        self.user = user
+        self._sender = Sender(user, self._address)
+
+    def for_call(self, user: str | None) -> Link:
+        """Return the link for a call of a user."""
+        return self if user is None else ClusterCalls(self._brokers, self._address, user)
 
     def call(self, broker: str, request: AnyCommand, timeout_ms: float) -> Reply[AnyCommand]:
-        """Send a request. Subscriptions to lite topics go by the own connection, to which the broker binds them."""
-        client = self._brokers.client
-        if request.code == RequestCode.LITE_SUBSCRIPTION_CTL and self._own is not None:
-            client = self._own
-        return self._called(client, broker, request, timeout_ms / 1000)
+        """Send a request, if the user may do so. With access control, a request that refers to a message by its place
+        waits until the broker has told the topic of that message.
+        """
+        request = with_text(request)
+        rights = self._brokers.rights
+        if rights is not None and self._sender.user is not None:
+            place = rights.place_of(request)
+            if place is not None:
+                return self._call_by_place(rights, place, broker, request, timeout_ms / 1000)
+            try:
+                rights.check(self._sender, request)
+            except ProxyError as error:
+                return _failed(error)
+        return self._called(self._client_of(request), broker, request, timeout_ms / 1000)
+
+    def _call_by_place(
+        self, rights: ClusterAccess, place: str, broker: str, request: AnyCommand, seconds: float
+    ) -> Reply[AnyCommand]:
+        async def checked() -> AnyCommand:
+            question = remoting_request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place, "bname": broker})
+            stored = await self._called(self._brokers.client, broker, question, seconds)
+            rights.check(self._sender, request, stored)
+            return await self._called(self._brokers.client, broker, request, seconds)
+
+        reply: Reply[AnyCommand] = Reply()
+        run(checked(), reply.set_result, reply.set_exception)
+        return reply
+
+    def _client_of(self, request: AnyCommand) -> Client:
+        return self._brokers.client
 
     def _called(self, client: Client, broker: str, request: AnyCommand, seconds: float) -> Reply[AnyCommand]:
-        call = _BrokerCall(self._brokers, client, broker, with_text(request), seconds)
+        call = _BrokerCall(self._brokers, client, broker, request, seconds)
         call.begin()
         return call
 
     def tell(self, broker: str, request: AnyCommand) -> None:
         """Send a one-way request."""
-        self._brokers.tell(broker, request)
+        self._brokers.tell(broker, with_text(request))
+
+    def close(self) -> None:
+        """Do nothing: the connections are those of all."""
+
+
+class ClusterLink(ClusterCalls):
+    """Link to the brokers of a cluster: calls by the pool, and connections of its own once it is registered."""
+
+    def __init__(
+        self,
+        brokers: ClusterBrokers,
+        address: str,
+        asked: Callable[[Asked], None],
+        lost: Callable[[], None],
+        now: float,
+    ) -> None:
+        super().__init__(brokers, address)
+        self._asked = asked
+        self._lost = lost
+        self._own: Client | None = None
+        self._names: dict[str, str] = {}  # of the brokers that it is registered at, by their addresses
+        self.alive_at = now
+        """Time of the last heartbeat."""
+
+    def _client_of(self, request: AnyCommand) -> Client:
+        """Client for a request: the own one for subscriptions to lite topics, which a broker binds to a connection."""
+        if self._own is not None and request.code == RequestCode.LITE_SUBSCRIPTION_CTL:
+            return self._own
+        return self._brokers.client
+
+    def check(self, request: AnyCommand) -> None:
+        """Raise ProxyError if the user may not make a request."""
+        if self._brokers.rights is not None and self._sender.user is not None:
+            self._brokers.rights.check(self._sender, request)
 
     def register(self, broker: str, body: bytes) -> Reply[AnyCommand]:
         """Send a heartbeat to a broker by the own connection, which is opened if needed."""
@@ -275,6 +332,9 @@ class ClusterBrokers:
         self._routes = AnswerCache("route of", self._ask_route, self.tasks, self._monotonic, routes)
         self._topics = AnswerCache("topic", self._ask_topic, self.tasks, self._monotonic, topics)
         self._groups = AnswerCache("group", self._ask_group, self.tasks, self._monotonic, groups)
+        self.rights: Final = (
+            ClusterAccess(config, self._ask_any, self.tasks, clock) if config.authentication_enabled else None
+        )
 
     def start(self) -> None:
         """Begin to look for clients that say nothing more."""
@@ -296,7 +356,7 @@ class ClusterBrokers:
 
     def link(self, address: str, asked: Callable[[Asked], None], lost: Callable[[], None]) -> ClusterLink:
         """Open a link. It costs nothing until a client is registered by it."""
-        return ClusterLink(self, asked, lost, self._monotonic())
+        return ClusterLink(self, address, asked, lost, self._monotonic())
 
     def forget(self, link: ClusterLink) -> None:
         """Forget a link that is closed."""
@@ -325,6 +385,7 @@ class ClusterBrokers:
             if found is not None:
                 names |= dict.fromkeys(found.brokers)
         body = fastjson.dumps(heartbeat)
+        link.check(remoting_request(RequestCode.HEART_BEAT, body=body))
         link.leave_others(list(names))
         sent = [(name, link.register(name, body)) for name in names]
         refusal: BrokerError | None = None
@@ -418,30 +479,46 @@ class ClusterBrokers:
         return await self._first(routes.brokers, RequestCode.GET_TOPIC_CONFIG, {"topic": topic}, TopicConfig)
 
     async def _ask_group(self, group: str) -> SubscriptionGroupConfig | None:
+        code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
+        return await self._first(await self._in_cluster(), code, {"group": group}, SubscriptionGroupConfig)
+
+    async def _in_cluster(self) -> list[str]:
+        """Names of the brokers of the configured cluster, or of all if no broker is of that cluster."""
         info = await in_task(self._all.get(ALL))
         assert info is not None, "there is always a table, it may be empty"
-        names = info.cluster_addr_table.get(self._config.rocketmq_cluster_name) or list(info.broker_addr_table)
-        code = RequestCode.GET_SUBSCRIPTIONGROUP_CONFIG
-        return await self._first(names, code, {"group": group}, SubscriptionGroupConfig)
+        return info.cluster_addr_table.get(self._config.rocketmq_cluster_name) or list(info.broker_addr_table)
 
     async def _first(
         self, brokers: Sequence[str], code: RequestCode, fields: Mapping[str, str], kind: type[T]
     ) -> T | None:
-        """Ask brokers in any order until one has a configuration; ConnectionError if none can be reached."""
+        """Ask brokers in any order until one has a configuration; None if all that can be reached have none.
+
+        ConnectionError if none can be reached.
+        """
+        try:
+            return read_body(await self._asked(brokers, code, fields), kind, "configuration")
+        except NotFound:
+            return None
+
+    async def _ask_any(self, code: RequestCode, fields: Mapping[str, str]) -> AnyCommand:
+        """Ask a broker of the cluster."""
+        return await self._asked(await self._in_cluster(), code, fields)
+
+    async def _asked(self, brokers: Sequence[str], code: RequestCode, fields: Mapping[str, str]) -> AnyCommand:
+        """Ask brokers in any order until one answers with success. Otherwise raise the last failure: NotFound only if
+        no broker has failed.
+        """
         failure: Exception | None = None
-        names = self._chance.sample(list(brokers), min(len(brokers), BROKERS_ASKED_MAX))
-        for name in names:
+        missing: Exception = ConnectionError("the cluster has no broker")
+        for name in self._chance.sample(list(brokers), min(len(brokers), BROKERS_ASKED_MAX)):
             try:
                 address = await self.find(name)
-                answer = await self.client.call(address, code, fields, timeout_seconds=ASK_SECONDS_MAX)
-                return read_body(answer, kind, "configuration")
-            except NotFound:
-                continue
+                return await self.client.call(address, code, fields, timeout_seconds=ASK_SECONDS_MAX)
+            except NotFound as error:
+                missing = error
             except (OSError, ProxyError) as error:
                 failure = error
-        if failure is not None:
-            raise failure
-        return None
+        raise failure or missing
 
 
 class ClusterProxy:
@@ -452,8 +529,6 @@ class ClusterProxy:
     """
 
     def __init__(self, config: ProxyConfig, host: str, clock: Clock, memory_bytes_max: int = 0) -> None:
-        if config.authentication_enabled:
-            raise ConfigError("authenticationEnabled=true: a proxy in cluster mode has no access control yet")
         credentials = credentials_of(config.inner_client_authentication_credentials)
         self._config = config
         self._server = Server(
@@ -465,7 +540,10 @@ class ClusterProxy:
         )
         access = tls.access_of(config, credentials)
         self._brokers = ClusterBrokers(config, access, clock, lambda: (host, self.port))
-        self.service: Final = Service(self._brokers, Anyone(), config, clock)
+        rights = self._brokers.rights
+        self.service: Final = Service(
+            self._brokers, Anyone() if rights is None else rights.users_of_calls(), config, clock
+        )
         self.port = 0
 
     async def start(self, *, shares_port: bool = False) -> int:
@@ -473,7 +551,10 @@ class ClusterProxy:
         ``shares_port`` several processes may listen there.
         """
         config = self._config
-        self._server.grpc_methods = self.service.methods()
+        methods = self.service.methods()
+        if config.authentication_enabled:
+            methods = {path: patient(method) for path, method in methods.items()}
+        self._server.grpc_methods = methods
         self.port = await self._server.bind(config.bind_address, config.grpc_server_port, shares_port=shares_port)
         self._brokers.start()
         await self._server.serve()
