@@ -94,16 +94,14 @@ class _Supervisor:
 
     def as_it_is_now(self, plan: ProcessPlan) -> ProcessPlan:
         """Give the plan of a server by the present configuration; the former plan if that is invalid."""
-        noun = self.kind.noun
         try:
             for one in self._again():
                 if one.name == plan.name:
                     return one
-            raise ConfigError(f"it is of {noun}s with other names than {plan.name}")
+            raise ConfigError(f"it is of {self.kind.noun}s with other names than {plan.name}")
         except (OSError, FirearrowError) as error:
             log.error(
-                "configuration can't be used: the %s keeps what it had",
-                noun,
+                "configuration can't be used: the server keeps what it had",
                 extra={self.kind.field: plan.name, "error": error},
             )
             return plan
@@ -214,8 +212,7 @@ class _Keeper:
             kind = self._supervisor.kind
             fields = {kind.field: self.plan.name, "pid": self._process.pid}
             log.warning(
-                "process of a %s has ended: it is started again",
-                kind.noun,
+                "process of a server has ended: it is started again",
                 extra={**fields, "end": _end(code), "in_seconds": seconds},
             )
             await asyncio.sleep(seconds)
@@ -224,9 +221,9 @@ class _Keeper:
             try:
                 await self.start()
             except (OSError, DidNotStart) as error:
-                log.error("%s does not start", kind.noun, extra={**fields, "error": error})
+                log.error("server does not start", extra={**fields, "error": error})
             else:
-                log.info("%s serves again", kind.noun, extra={kind.field: self.plan.name, "pid": self._process.pid})
+                log.info("server serves again", extra={kind.field: self.plan.name, "pid": self._process.pid})
 
     async def stop(self) -> None:
         """End the process in order, if it runs."""
