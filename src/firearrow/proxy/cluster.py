@@ -267,7 +267,8 @@ class ClusterLink(ClusterCalls):
             with suppress(ConnectionError):  # the broker is gone
                 asked.answer(response)
 
-        self._asked(Asked(asked.command, self._names.get(asked.address, ""), answer))
+        broker = str(asked.command.ext.get("bname") or self._names.get(asked.address, ""))
+        self._asked(Asked(asked.command, broker, answer))
         return None
 
 

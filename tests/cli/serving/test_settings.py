@@ -315,6 +315,11 @@ def test_a_proxy_with_a_broker_of_its_own_is_a_broker(rmq_proxy: Path) -> None:
         plan("proxy", "-c", str(rmq_proxy), "--set", "proxyMode=Local")
 
 
+def test_metrics_of_a_proxy_are_refused(rmq_proxy: Path) -> None:
+    with pytest.raises(ConfigError, match="a proxy in cluster mode has no metrics"):
+        plan("proxy", "-c", str(rmq_proxy), "--set", "metricsExporterType=PROM")
+
+
 def test_a_file_of_a_proxy_that_is_missing_is_named(rmq_proxy: Path) -> None:
     with pytest.raises(ConfigError, match=r"^cannot read /none/rmq-proxy\.json: No such file or directory$"):
         plan("proxy", "-c", "/none/rmq-proxy.json")

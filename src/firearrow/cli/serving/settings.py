@@ -326,6 +326,11 @@ def _in_front(config: ProxyConfig, notes: list[Note]) -> ServerPlan:
         raise ConfigError("proxyMode=local: a broker serves gRPC clients itself, run `firearrow broker` with the keys")
     if not config.namesrv_addr.strip("; "):
         raise ConfigError("no name servers: neither -n nor namesrvAddr nor NAMESRV_ADDR names any")
+    if config.metrics_exporter_type != "DISABLE":
+        raise ConfigError(
+            f"{shown('metricsExporterType', config.metrics_exporter_type)}: a proxy in cluster mode has no metrics; "
+            "remove the key to start it"
+        )
     return ServerPlan(namesrv=None, broker=None, store=None, notes=notes, cluster_proxy=config)
 
 
