@@ -258,6 +258,7 @@ def test_no_modules_import_each_other() -> None:
 
 def test_no_module_is_dead() -> None:
     entries = {"firearrow", "firearrow.__main__", "firearrow.cli.serving.brokerprocess", "firearrow.client.blocking"}
+    entries |= {"firearrow.cli.serving.workerprocess"}
     entries |= {f"firearrow.testing{module}" for module in ("", ".fs", ".loop", ".plugin")}
     entries |= {f"firearrow.proxy.{module}" for module in ("health", "otlpmessages", "reflection")}
     entries |= {f"firearrow.integrations{module}" for module in ("", ".kombu", ".taskiq")}

@@ -23,10 +23,11 @@ from firearrow.net.client import (
     Handler,
     ServerRequest,
 )
+from firearrow.net.replies import Reply
 from firearrow.net.server import Server
 from firearrow.wire.codes import ResponseCode
-from firearrow.wire.command import Response
-from firearrow.wire.frame import Connection
+from firearrow.wire.command import Response, request
+from firearrow.wire.frame import AnyCommand, Connection
 from firearrow.wire.signature import Credentials, signature
 from tests.broker.serving import until
 from tests.net.background import answering, encrypting
@@ -410,6 +411,84 @@ def test_a_server_that_says_in_a_pending_answer_that_it_stops_gets_no_more_on_th
             await client.call(address, ECHO)
             pending = [await client.begin(address, code) for code in (GO_AWAY, ECHO)]
             assert [(await each).code for each in pending] == [ResponseCode.GO_AWAY, 0]
+            await client.call(address, ECHO)
+            assert len(counterpart.peers) == 2
+
+    run(main())
+
+
+async def replied(client: Client, address: str, code: int, *, seconds: float = 5.0) -> tuple[Reply[AnyCommand], object]:
+    """Begin a call with a waiter of its own; return the waiter, and what the client returned."""
+    reply: Reply[AnyCommand] = Reply()
+    command = request(code, {"n": 1}, b"body")
+    began = client.begin_now(reply, address, command, seconds)
+    if began is None:
+        began = await client.begin_for(reply, address, command, seconds)
+    return reply, began
+
+
+def test_a_call_with_its_own_waiter_is_sent_at_once_by_an_open_connection(run: Run) -> None:
+    async def main() -> None:
+        async with connected(extra={"ns": "x"}) as (client, address, counterpart):
+            reply: Reply[AnyCommand] = Reply()
+            assert client.begin_now(reply, address, request(ECHO), 5.0) is None
+            await client.call(address, ECHO)
+            assert client.begin_now(reply, address, request(ECHO, {"n": 1}, b"body"), 5.0) is not None
+            await until(reply.done)
+            answer = await reply
+            assert (answer.ext, answer.body) == ({"n": "1", "ns": "x"}, b"body")
+            assert len(counterpart.peers) == 1
+
+    run(main())
+
+
+def test_a_call_with_its_own_waiter_opens_a_connection(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, _):
+            reply, _ = await replied(client, address, ECHO)
+            await until(reply.done)
+            assert (await reply).body == b"body"
+
+    run(main())
+
+
+def test_the_owner_of_a_waiter_makes_the_client_leave_a_server_that_stops(run: Run) -> None:
+    async def main() -> None:
+        async with connected() as (client, address, counterpart):
+            await client.call(address, ECHO)
+            reply, leave = await replied(client, address, LEAVE)
+            await until(reply.done)
+            assert (await reply).code == ResponseCode.GO_AWAY
+            leave()  # type: ignore[operator]
+            again, _ = await replied(client, address, LEAVE)
+            await until(again.done)
+            assert (await again).code == 0
+            assert len(counterpart.peers) == 2
+
+    run(main())
+
+
+def test_an_overdue_answer_leaves_a_connection_open_whose_server_works(run: Run) -> None:
+    async def main() -> None:
+        async with connected(spares_working=True) as (client, address, counterpart):
+            await client.call(address, ECHO)
+            overdue, _ = await replied(client, address, SILENT, seconds=0.05)
+            await until(overdue.done)
+            with pytest.raises(TimeoutError, match=f"^{address} did not answer in 0.05 s$"):
+                await overdue
+            await client.call(address, ECHO)
+            assert len(counterpart.peers) == 1
+
+    run(main())
+
+
+def test_an_overdue_answer_closes_the_connection_of_a_silent_server(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main() -> None:
+        async with connected(spares_working=True) as (client, address, counterpart):
+            await client.call(address, ECHO)
+            monkeypatch.setattr("firearrow.net.client.SILENT_SECONDS", 0.01)
+            overdue, _ = await replied(client, address, SILENT, seconds=0.05)
+            await until(overdue.done)
             await client.call(address, ECHO)
             assert len(counterpart.peers) == 2
 

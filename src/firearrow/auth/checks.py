@@ -7,15 +7,28 @@ Every refusal has code 16 and RocketMQ's words. Source: RocketMQ's ``DefaultAuth
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Mapping
-from typing import Final
+from typing import Final, Protocol
 
-from firearrow.auth.metadata import Metadata, RightsChanged
-from firearrow.auth.model import Action, Kind, UserStatus, no_permission
+from firearrow.auth.metadata import RightsChanged
+from firearrow.auth.model import Acl, Action, Kind, User, UserStatus, no_permission
 from firearrow.auth.rights import Rights, Verdict
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.signature import ACCESS_KEY, is_signed
 
 _WRONG: Final = "check signature failed."
+
+
+class UsersAndPolicies(Protocol):
+    """Users and their policies, as the checks read them: those of a broker (`auth.metadata`), or of a proxy."""
+
+    @property
+    def users(self) -> Mapping[str, User]:
+        """Users by name."""
+        ...
+
+    def acl_of(self, username: str) -> Acl | None:
+        """Return the policies of a user, without a check that the user exists."""
+        ...
 
 
 class Authentication:
@@ -28,7 +41,7 @@ class Authentication:
 
     def __init__(
         self,
-        metadata: Metadata,
+        metadata: UsersAndPolicies,
         monotonic: Callable[[], float],
         *,
         remember_seconds: float = 0.0,
@@ -99,7 +112,7 @@ class Authentication:
 class Authorization:
     """Checker of users' rights by their policies."""
 
-    def __init__(self, metadata: Metadata) -> None:
+    def __init__(self, metadata: UsersAndPolicies) -> None:
         self._metadata = metadata
         self._users = metadata.users
         self._rights: dict[str, Rights] = {}

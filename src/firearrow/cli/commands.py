@@ -27,6 +27,7 @@ COMMANDS: Final = (
     Listed("namesrv", "run a name server", "serving.commands:namesrv"),
     Listed("controller", "run a controller, which elects a new master when one fails", "serving.commands:controller"),
     Listed("broker", "run a broker, or inspect the brokers of a cluster", "cluster.brokers:app"),
+    Listed("proxy", "run a proxy, by which RocketMQ 5 clients reach a cluster by gRPC", "serving.commands:proxy"),
     Listed("topic", "look at topics, create and delete them", "cluster.topics:app"),
     Listed("group", "look at consumer groups and their clients, create and delete groups", "cluster.groups:app"),
     Listed("message", "send, read, find, trace and resend messages", "messages.commands:app"),

@@ -32,6 +32,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow broker list": ("firearrow broker list --json",),
     "firearrow broker show": ("firearrow broker show broker-a",),
     "firearrow broker stats": ("firearrow broker stats --cluster DefaultCluster",),
+    "firearrow proxy": (
+        "firearrow proxy -n 10.0.0.1:9876 --grpc-port 8081",
+        "firearrow proxy -pc rmq-proxy.json --workers 4",
+    ),
     "firearrow topic": ("firearrow topic list", "firearrow topic create orders --queues 4"),
     "firearrow topic list": ("firearrow topic list", "firearrow topic list 'order*' --csv"),
     "firearrow topic show": ("firearrow topic show orders",),

@@ -33,6 +33,7 @@ CONNECT_SECONDS_MAX: Final = 3.0
 CALL_SECONDS_MAX: Final = 5.0
 CLOSE_SECONDS_MAX: Final = 1.0  # for the peer to take the written bytes
 UNSENT_BYTES_MAX: Final = 8 << 20  # beyond it calls wait until the peer has taken some
+SILENT_SECONDS: Final = 1.0  # of a server, until it may have died
 LEAVING_FRAMES_MAX: Final = 16  # kept together until the turn ends
 LARGE_FRAME_BYTES: Final = 64 << 10  # from here on a copy costs more than another write
 
@@ -72,6 +73,7 @@ class _Connection(asyncio.Protocol):
         self._room: asyncio.Future[None] | None = None  # pending while the peer takes no more bytes
         self._leaving: list[bytes] = []
         self._is_retired = False
+        self._heard_at = 0.0  # by the loop's time; only for a client that spares servers at work
 
     @property
     def is_open(self) -> bool:
@@ -112,6 +114,8 @@ class _Connection(asyncio.Protocol):
         self._room = None
 
     def data_received(self, data: bytes) -> None:
+        if self._client.spares_working:
+            self._heard_at = self._loop.time()
         replies = self._line.receive(data)
         if replies:
             self._write(replies)
@@ -162,16 +166,21 @@ class _Connection(asyncio.Protocol):
 
     def begin_pending(self, command: AnyCommand, began: float, seconds: float) -> Pending:
         """Write a request and return its `Pending`."""
-        pending = Pending(self._go_away)
-        frame = self._calls.begin_for(pending, command, began, seconds)
+        pending = Pending(self.go_away)
+        self.begin_for(pending, command, began, seconds)
+        return pending
+
+    def begin_for(self, waiting: Waiting, command: AnyCommand, began: float, seconds: float) -> None:
+        """Write a request with the caller's own waiter."""
+        frame = self._calls.begin_for(waiting, command, began, seconds)
         try:
             self._write(frame)
         except ConnectionError:
             self.forget(command)
             raise
-        return pending
 
-    def _go_away(self) -> None:
+    def go_away(self) -> None:
+        """Begin no further call here: the server has announced its departure."""
         self._client.retire(self)
 
     def forget(self, command: AnyCommand) -> None:
@@ -190,6 +199,8 @@ class _Connection(asyncio.Protocol):
 
     def _overdue(self, late: str) -> None:
         """Close the connection: the server may have died silently."""
+        if self._client.spares_working and self._loop.time() - self._heard_at < SILENT_SECONDS:
+            return
         self._close(f"closed, because {late}")
 
     def retire(self) -> None:
@@ -224,7 +235,8 @@ class Client:
 
     ``handlers`` answer the requests of servers, by request code. ``call_seconds`` is the default time limit of a call.
     All requests carry the fields ``extra``. ``on_connected`` gets each connection that was opened, ``on_lost`` each
-    that has ended.
+    that has ended. With ``spares_working``, an overdue answer closes no connection on which the server has sent
+    something in the last second.
     """
 
     def __init__(
@@ -236,7 +248,9 @@ class Client:
         extra: Mapping[str, str] = NO_EXTRA,
         on_connected: Callable[[str], None] = _ignore,
         on_lost: Callable[[str], None] = _ignore,
+        spares_working: bool = False,
     ) -> None:
+        self.spares_working: Final = spares_working
         self._handlers = handlers
         self._credentials = access.credentials
         self._tls: ssl.SSLContext | None = None if access.tls is None else access.tls.context()
@@ -323,6 +337,30 @@ class Client:
             connection = await self._ready(address, seconds)
         return connection.begin_pending(command, began, seconds)
 
+    def begin_now(
+        self, waiting: Waiting, address: str, command: AnyCommand, seconds: float
+    ) -> Callable[[], None] | None:
+        """Send a request on the open connection to a server, with the caller's own waiter.
+
+        None, and nothing is sent, if no connection takes a request now: then `begin_for` opens one. Otherwise return
+        the function that the caller must call when the answer is GO_AWAY. No request is sent twice: the caller may
+        begin again, on another connection. Raises ConnectionError if too many calls are in flight.
+        """
+        connection = self._connections.get(address)
+        if connection is None or not connection.takes_more:
+            return None
+        connection.begin_for(waiting, self._completed(command), asyncio.get_running_loop().time(), seconds)
+        return connection.go_away
+
+    async def begin_for(
+        self, waiting: Waiting, address: str, command: AnyCommand, seconds: float
+    ) -> Callable[[], None]:
+        """Send a request as `begin_now`, on a new connection if there is none; raises as `answer` until it has left."""
+        began = asyncio.get_running_loop().time()
+        connection = await self._ready(address, seconds)
+        connection.begin_for(waiting, self._completed(command), began, seconds)
+        return connection.go_away
+
     async def send(
         self,
         address: str,
@@ -380,11 +418,14 @@ class Client:
         self._on_lost(connection.address)
 
     def _request(self, code: int, fields: Mapping[str, FieldValue], body: bytes, *, oneway: bool = False) -> AnyCommand:
-        command = request(code, fields, body, oneway=oneway)
+        return self._completed(request(code, fields, body, oneway=oneway))
+
+    def _completed(self, command: AnyCommand) -> AnyCommand:
+        """Add the fields that all requests carry, and the signature."""
         if self._extra:
             command.ext.update(self._extra)
         if self._credentials is not None:
-            sign(command.ext, body, self._credentials)
+            sign(command.ext, command.body, self._credentials)
         return command
 
     def retire(self, connection: _Connection) -> None:

@@ -12,15 +12,27 @@ from firearrow.errors import CannotListen
 
 
 async def listen(
-    connection: Callable[[], asyncio.BaseProtocol], host: str, port: int, tls: ssl.SSLContext | None = None
+    connection: Callable[[], asyncio.BaseProtocol],
+    host: str,
+    port: int,
+    tls: ssl.SSLContext | None = None,
+    *,
+    shares_port: bool = False,
 ) -> asyncio.Server:
     """Listen on ``host:port`` (0: a free port), with TLS if a context is given; CannotListen if that fails. No
-    connection is accepted yet.
+    connection is accepted yet. The system divides the connections among the processes that share a port.
     """
     loop = asyncio.get_running_loop()
     try:
         return await loop.create_server(
-            connection, host, port, backlog=1024, reuse_address=True, start_serving=False, ssl=tls
+            connection,
+            host,
+            port,
+            backlog=1024,
+            reuse_address=True,
+            reuse_port=shares_port or None,
+            start_serving=False,
+            ssl=tls,
         )
     except OSError as error:
         known = error.errno and not isinstance(error, socket.gaierror)

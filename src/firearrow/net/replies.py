@@ -7,6 +7,7 @@ wait for a `Reply` only.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Generic, TypeVar
 
@@ -96,3 +97,19 @@ def run(coroutine: Running[T], done: Callable[[T], object], failed: Callable[[Ex
     running = Run(coroutine, done, failed)
     running.go_on()
     return running
+
+
+async def in_task(coroutine: Running[T]) -> T:
+    """Await such a coroutine in a task, where a `Reply` can't be awaited."""
+    future: asyncio.Future[T] = asyncio.get_running_loop().create_future()
+
+    def done(value: T) -> None:
+        if not future.done():  # the task may be cancelled
+            future.set_result(value)
+
+    def failed(error: Exception) -> None:
+        if not future.done():
+            future.set_exception(error)
+
+    run(coroutine, done, failed)
+    return await future

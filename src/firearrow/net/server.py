@@ -671,7 +671,7 @@ class Server:
         self._all_gone: asyncio.Event | None = None
         self.loop = cast(asyncio.AbstractEventLoop, None)
 
-    async def bind(self, host: str, port: int) -> int:
+    async def bind(self, host: str, port: int, *, shares_port: bool = False) -> int:
         """Listen on ``host:port`` (0: a free port) and return the port; CannotListen if that fails.
 
         Clients are not accepted before ``serve``: the parts that their requests need may not exist yet.
@@ -679,7 +679,7 @@ class Server:
         assert self._server is None, "a server is bound once, or again after its stop"
         self.loop = asyncio.get_running_loop()
         self._all_gone = None
-        self._server = await listen(lambda: Peer(self), host, port)
+        self._server = await listen(lambda: Peer(self), host, port, shares_port=shares_port)
         return port_of(self._server)
 
     async def serve(self) -> None:

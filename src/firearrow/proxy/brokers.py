@@ -33,6 +33,10 @@ class Link(Protocol):
         """Make the following requests those of a user, which the proxy has checked; None if users are not checked."""
         ...
 
+    def for_call(self, user: str | None) -> Link:
+        """Return the link for one call of a user; other users may have calls on the same connection."""
+        ...
+
     def tell(self, broker: str, request: AnyCommand) -> None:
         """Send a one-way request; without effect if the broker is unknown or can't be reached."""
         ...
@@ -69,6 +73,11 @@ class TopicRoute(NamedTuple):
 
 class Brokers(Protocol):
     """The brokers of a proxy."""
+
+    @property
+    def keeps_endpoints(self) -> bool:
+        """Tell whether clients reach every broker by the endpoints that they use already."""
+        ...
 
     def link(self, address: str, asked: Callable[[Asked], None], lost: Callable[[], None]) -> Link:
         """Open a link for the client at an address. ``asked`` gets the requests of brokers; ``lost`` is called when

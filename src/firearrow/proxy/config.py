@@ -88,7 +88,8 @@ class ProxyConfig(MetricsKeys, frozen=True):
     enable_remoting_local_proxy_grpc: Annotated[bool, "whether the port for remoting serves gRPC, too"] = True
     local_serve_addr: Annotated[OptionalHost, "address of the proxy for other proxies; empty: the first address of the machine"] = ""
     remoting_access_addr: Annotated[OptionalHost, "address of the proxy that remoting clients get in place of a broker's; empty: localServeAddr"] = ""
-    use_endpoint_port_from_request: Annotated[bool, "whether routes have the port that the client has reached; otherwise they have grpcServerPort, which a client behind a mapped port can't reach"] = False
+    use_endpoint_port_from_request: Annotated[bool, "local: whether routes have the host and port that the client has reached; otherwise they have the broker's host and grpcServerPort, which a client behind a mapped port can't reach. cluster: they always do, unless routePort is set"] = False
+    route_port: Annotated[Port, "port of the proxy in the routes that have the host that the client has reached; 0: the port that it has reached"] = 0
     namesrv_addr: Annotated[ServerList, "name servers, `host:port` separated by `;`; empty: those of NAMESRV_ADDR"] = ""
 
     # --- certificate: RocketMQ's proxy has its own names for these keys ---

@@ -52,6 +52,11 @@ class LocalLink:
         """Make the following requests those of a user."""
         self._loopback.peer.user = user
 
+    def for_call(self, user: str | None) -> LocalLink:
+        """Return the link itself: each call of this process makes its request before another one begins."""
+        self.prove(user)
+        return self
+
     def call(self, broker: str, request: AnyCommand, timeout_ms: float) -> Reply[AnyCommand]:
         """Send a request. Its broker answers in time: it is this process."""
         try:
@@ -141,6 +146,8 @@ class LocalSigned(Signed):
 
 class LocalBrokers:
     """The broker of this process, whose clients reach its proxy at ``host:port()``."""
+
+    keeps_endpoints = False
 
     def __init__(self, broker: Broker, rights: Rights, host: str, port: Callable[[], int]) -> None:
         self._broker = broker

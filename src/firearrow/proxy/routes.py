@@ -101,11 +101,16 @@ class Routes:
     def _endpoints(self, at: tuple[str, int], asked: Endpoints) -> Endpoints:
         """Address of a broker's proxy: the one that a client uses already, if it leads there.
 
-        A client behind a mapped port, such as Docker's, reaches no other.
+        A client behind a mapped port, such as Docker's, reaches no other. Java: in cluster mode the port becomes
+        ``grpcServerPort`` unless ``useEndpointPortFromRequest`` is on.
         """
-        if asked.addresses and (self._config.use_endpoint_port_from_request or not at[0]):
+        config = self._config
+        if not asked.addresses or not (self._brokers.keeps_endpoints or config.use_endpoint_port_from_request):
+            return Endpoints(scheme=scheme_of(at[0]), addresses=[Address(host=at[0], port=at[1])])
+        if not config.route_port:
             return asked
-        return Endpoints(scheme=scheme_of(at[0]), addresses=[Address(host=at[0], port=at[1])])
+        addresses = [Address(host=address.host, port=config.route_port) for address in asked.addresses]
+        return Endpoints(scheme=asked.scheme, addresses=addresses)
 
 
 def scheme_of(host: str) -> AddressScheme:

@@ -128,9 +128,7 @@ class Service:
         """Return the context of a call; ProxyError if its client is not known."""
         user = self._users.user_of(call)
         client_id = client_id_of(call)
-        link = self._link(call.peer)
-        link.prove(user)
-        return Context(call, client_id, link, user)
+        return Context(call, client_id, self._link(call.peer).for_call(user), user)
 
     def _link(self, peer: GrpcPeer) -> Link:
         """Return the link of a connection, which ends with it."""

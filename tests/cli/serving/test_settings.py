@@ -6,7 +6,7 @@ import pytest
 
 from firearrow.cli.parser import parser_for
 from firearrow.cli.serving.options import ServerOptions
-from firearrow.cli.serving.settings import ServerPlan, reachable
+from firearrow.cli.serving.settings import ServerPlan, of_worker, reachable
 from firearrow.config import properties
 from firearrow.errors import ConfigError
 
@@ -261,3 +261,65 @@ def test_a_controller_is_in_the_name_server_where_that_is_asked_for(tmp_path: Pa
     path.write_text("enableControllerInNamesrv=true\n")
     with pytest.raises(ConfigError, match="controllerDLegerGroup is missing"):
         plan("namesrv", "-c", str(path))
+
+
+# --- proxy ---
+
+
+@pytest.fixture
+def rmq_proxy(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.delenv("NAMESRV_ADDR", raising=False)
+    path = tmp_path / "rmq-proxy.json"
+    path.write_text('{"namesrvAddr": "10.0.0.1:9876", "grpcServerPort": 9081, "maxMessageSize": 1024, "odd": 1}')
+    return path
+
+
+def test_a_proxy_reads_rocketmqs_json(rmq_proxy: Path) -> None:
+    found = plan("proxy", "-pc", str(rmq_proxy), "--set", "maxMessageSize=7", "--grpc-port", "0", "--host", "::1")
+    config = found.cluster_proxy
+    assert config is not None
+    assert (config.namesrv_addr, config.grpc_server_port, config.max_message_size) == ("10.0.0.1:9876", 0, 7)
+    assert config.bind_address == "::1"
+    assert [note.key for note in found.notes] == ["odd"]
+    assert found.workers == ()
+    assert "maxMessageSize=7" in found.describe()
+
+
+def test_the_workers_of_a_proxy_divide_its_memory(rmq_proxy: Path) -> None:
+    found = plan("proxy", "-c", str(rmq_proxy), "--workers", "3", "--set", f"requestMemoryBytesMax={300 << 20}")
+    assert [worker.name for worker in found.workers] == ["worker-1", "worker-2", "worker-3"]
+    for worker in found.workers:
+        config = of_worker(worker.pairs).cluster_proxy
+        assert config is not None
+        assert (config.request_memory_bytes_max, config.max_message_size) == (100 << 20, 1024)
+
+
+def test_a_proxy_finds_its_file_below_its_home(rmq_proxy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (rmq_proxy.parent / "conf").mkdir()
+    rmq_proxy.rename(rmq_proxy.parent / "conf" / "rmq-proxy.json")
+    monkeypatch.setenv("RMQ_PROXY_HOME", str(rmq_proxy.parent))
+    config = plan("proxy").cluster_proxy
+    assert config is not None
+    assert config.max_message_size == 1024
+
+
+def test_a_proxy_without_name_servers_is_refused(rmq_proxy: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match=r"^no name servers: neither -n nor namesrvAddr nor NAMESRV_ADDR names any$"):
+        plan("proxy")
+    monkeypatch.setenv("NAMESRV_ADDR", "10.0.0.9:9876")
+    assert plan("proxy").cluster_proxy is not None
+
+
+def test_a_proxy_with_a_broker_of_its_own_is_a_broker(rmq_proxy: Path) -> None:
+    with pytest.raises(ConfigError, match="run `firearrow broker`"):
+        plan("proxy", "-c", str(rmq_proxy), "--set", "proxyMode=Local")
+
+
+def test_metrics_of_a_proxy_are_refused(rmq_proxy: Path) -> None:
+    with pytest.raises(ConfigError, match="a proxy in cluster mode has no metrics"):
+        plan("proxy", "-c", str(rmq_proxy), "--set", "metricsExporterType=PROM")
+
+
+def test_a_file_of_a_proxy_that_is_missing_is_named(rmq_proxy: Path) -> None:
+    with pytest.raises(ConfigError, match=r"^cannot read /none/rmq-proxy\.json: No such file or directory$"):
+        plan("proxy", "-c", "/none/rmq-proxy.json")

@@ -107,7 +107,7 @@ def test_a_topic_is_on_all_brokers_and_one_that_is_killed_comes_again(tmp_path: 
         killed = control(store).brokers["broker-b"]
         assert killed.address == second
         os.kill(killed.pid, signal.SIGKILL)
-        seen = lines_with(process, "broker serves again")
+        seen = lines_with(process, "server serves again")
         assert f'broker_name=broker-b pid={killed.pid} end="ended by signal 9"' in seen
         assert "server=broker-b" in seen
         again = control(store).brokers["broker-b"]
@@ -127,7 +127,7 @@ def test_a_process_that_is_ended_in_order_is_started_at_once_by_the_file_as_it_i
         name_server, first, _ = start(process)
         conf.write_text("regionId=behind\n")
         os.kill(control(store).brokers["broker-a"].pid, signal.SIGTERM)
-        seen = lines_with(process, "broker serves again")
+        seen = lines_with(process, "server serves again")
         assert 'end="ended with exit code 0" in_seconds=0.0' in seen
 
         async def region() -> str:
@@ -159,7 +159,7 @@ def test_what_is_changed_at_run_time_is_kept_by_a_broker_that_is_started_again(t
         asyncio.run(change(*addresses))
         for number in (signal.SIGKILL, signal.SIGTERM):  # as if it failed, and as a restart does
             os.kill(control(store).brokers["broker-b"].pid, number)
-            lines_with(process, "broker serves again")
+            lines_with(process, "server serves again")
             assert asyncio.run(kept(*addresses)) == ["40", "41"]
         stop(process, signal.SIGINT)
     with running(*two(store, *words)) as process:  # as a broker alone: in the file or nowhere
@@ -264,7 +264,7 @@ def test_a_process_that_the_system_does_not_start_is_started_later(
         async with stand.running() as pid:
             away = stand.script.rename(stand.script.with_name("away"))
             os.kill(pid, signal.SIGTERM)
-            await until(lambda: "broker does not start" in caplog.text)
+            await until(lambda: "server does not start" in caplog.text)
             away.rename(stand.script)
             await stand.has_other(pid)
 
@@ -297,7 +297,7 @@ def test_a_full_disk_keeps_no_broker_from_coming_again(
             with monkeypatch.context() as patch:
                 patch.setattr(os, "pwrite", full)
                 os.kill(pid, signal.SIGKILL)
-                await until(lambda: "broker serves again" in caplog.text)
+                await until(lambda: "server serves again" in caplog.text)
             assert stand.pid is None  # nobody is told of the process that was
             assert (stand.root / "brokers.json").read_bytes() == b""
 
@@ -312,10 +312,10 @@ def test_a_process_that_ends_in_order_before_it_serves_has_failed(
         async with stand.running() as pid:
             stand.is_as("exit 0")
             os.kill(pid, signal.SIGTERM)
-            await until(lambda: caplog.text.count("broker does not start") >= 3)
+            await until(lambda: caplog.text.count("server does not start") >= 3)
             stand.is_as(READY_LINE + LIVES)
             await stand.has_other(pid)
 
     asyncio.run(main())
-    ends = [it for it in told(caplog) if str(it["event"]).startswith("process of a broker has ended")]
+    ends = [it for it in told(caplog) if str(it["event"]).startswith("process of a server has ended")]
     assert [it["in_seconds"] for it in ends][:4] == ["0.0", "0.01", "0.02", "0.04"]

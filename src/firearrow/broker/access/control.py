@@ -28,13 +28,14 @@ from typing import Final, NamedTuple, Protocol
 import msgspec
 
 from firearrow.auth.audit import Audit
-from firearrow.auth.checks import Authentication, Authorization
+from firearrow.auth.checks import Authentication, Authorization, UsersAndPolicies
 from firearrow.auth.metadata import Metadata, RightsChanged
 from firearrow.auth.model import Action, Kind, UserStatus, no_permission
 from firearrow.auth.setup import credentials_of, metadata_of
 from firearrow.broker.access.requestresources import (
     LMQ_MARK,
     Finder,
+    MessagesByPlace,
     RequestResources,
     fields_naming,
     finder_of,
@@ -192,7 +193,7 @@ class AccessControl(Senders):
     """Checks of requests by their codes. ``metadata`` has the users and their permissions."""
 
     def __init__(
-        self, config: BrokerConfig, metadata: Metadata, store: MessageStore, clock: Clock, events: Events
+        self, config: BrokerConfig, metadata: UsersAndPolicies, store: MessagesByPlace, clock: Clock, events: Events
     ) -> None:
         self._config = config
         self.asks_rights = config.authorization_enabled

@@ -9,7 +9,7 @@ Source: RocketMQ's ``DefaultAuthorizationContextBuilder`` and the annotations of
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, Protocol
 
 from msgspec.structs import fields
 
@@ -17,7 +17,6 @@ from firearrow.errors import BrokerError, MessageError
 from firearrow.message import properties
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.names import is_sendable, reply_topic
-from firearrow.store import MessageStore
 from firearrow.wire.client_bodies import (
     AssignmentQuery,
     BatchAckBody,
@@ -58,6 +57,24 @@ class RequestResources(NamedTuple):
     is_all: bool = False
 
 
+class NamedMessage(Protocol):
+    """Part of a stored message."""
+
+    @property
+    def topic(self) -> str: ...
+
+    @property
+    def properties(self) -> bytes: ...
+
+
+class MessagesByPlace(Protocol):
+    """Stored messages, such as those of a `MessageStore`."""
+
+    def named_at(self, physical_offset: int, /) -> NamedMessage:
+        """Return the message at a place that a client names; MessageError without one."""
+        ...
+
+
 Finder = Callable[[AnyCommand, Ext], RequestResources]
 """Finds the topics and groups of a request; BrokerError if it can't be read."""
 
@@ -73,7 +90,7 @@ def fields_naming(row: Row) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
 
 
-def finder_of(row: Row, store: MessageStore, cluster: str) -> Finder | None:
+def finder_of(row: Row, store: MessagesByPlace, cluster: str) -> Finder | None:
     """Return the function that finds the topics and groups of a code's requests; None if `fields_naming` is enough."""
     text = text_field_of(row)
     if text is not None:
@@ -254,7 +271,7 @@ _AT_PLACES: Final[Mapping[Code, Callable[[Ext], int | None]]] = {
 }
 
 
-def _by_place(row: Row, offset_of: Callable[[Ext], int | None], store: MessageStore) -> Finder:
+def _by_place(row: Row, offset_of: Callable[[Ext], int | None], store: MessagesByPlace) -> Finder:
     topic_fields, group_fields = fields_naming(row)
 
     def find(_: AnyCommand, ext: Ext) -> RequestResources:
@@ -269,7 +286,7 @@ def _by_place(row: Row, offset_of: Callable[[Ext], int | None], store: MessageSt
     return find
 
 
-def _topic_at(store: MessageStore, physical_offset: int) -> str | None:
+def _topic_at(store: MessagesByPlace, physical_offset: int) -> str | None:
     """Return the final topic of a stored message; None if there is no message."""
     try:
         content = store.named_at(physical_offset)

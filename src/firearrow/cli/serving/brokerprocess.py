@@ -34,7 +34,7 @@ def main(words: Sequence[str]) -> int:
 
     name, level, form = words
     try:
-        given = msgspec.json.decode(_line(), type=BrokerPlan)
+        given = msgspec.json.decode(first_line(), type=BrokerPlan)
     except msgspec.DecodeError:  # the supervisor has ended already
         return 1
     configure(level, cast(LogFormat, form), server=name)
@@ -49,7 +49,7 @@ def main(words: Sequence[str]) -> int:
         return 1
 
 
-def _line() -> bytes:
+def first_line() -> bytes:
     """First line of standard input, read without any byte behind it."""
     found = b""
     while not found.endswith(b"\n"):

@@ -43,20 +43,25 @@ _PORTS: Final = {
 }
 
 
-class BrokerPlan(msgspec.Struct, frozen=True):
-    """Input of the process of one broker: its keys, and the properties file for changes at run time.
+class ProcessPlan(msgspec.Struct, frozen=True):
+    """Input of the process of one server: its keys."""
+
+    name: str
+    pairs: dict[str, str]
+
+    def __repr__(self) -> str:
+        """Name alone: keys may be secret."""
+        return f"{type(self).__name__}({self.name!r})"
+
+
+class BrokerPlan(ProcessPlan, frozen=True):
+    """Input of the process of one broker, with the properties file for changes at run time.
 
     ``thrown_away`` means that the store will be removed at the end, so the broker may skip waits for the disk.
     """
 
-    name: str
-    pairs: dict[str, str]
     thrown_away: bool = False
     file: str = ""
-
-    def __repr__(self) -> str:
-        """Name alone: keys may be secret."""
-        return f"BrokerPlan({self.name!r})"
 
 
 def divided_keys(pairs: Mapping[str, str], count: int) -> tuple[dict[str, str], dict[str, dict[str, str]]]:

@@ -1,4 +1,4 @@
-"""Commands that run servers: `serve`, `namesrv`, `controller` and `broker`."""
+"""Commands that run servers: `serve`, `namesrv`, `controller`, `broker` and `proxy`."""
 
 from __future__ import annotations
 
@@ -10,12 +10,20 @@ from dataclasses import replace
 from pathlib import Path
 
 from firearrow.cli.parameters import WrongCommandLine
-from firearrow.cli.serving.options import BrokerOptions, ControllerOptions, NamesrvOptions, ServeOptions, ServerOptions
+from firearrow.cli.serving.options import (
+    BrokerOptions,
+    ControllerOptions,
+    NamesrvOptions,
+    ProxyOptions,
+    ServeOptions,
+    ServerOptions,
+)
 
 _SERVE = ServeOptions()
 _NAMESRV = NamesrvOptions()
 _CONTROLLER = ControllerOptions()
 _BROKER = BrokerOptions()
+_PROXY = ProxyOptions()
 _UMASK = 0o027
 
 
@@ -39,6 +47,11 @@ def controller(options: ControllerOptions = _CONTROLLER) -> int:
 
 def broker(options: BrokerOptions = _BROKER) -> int:
     """Run a broker."""
+    return _run(options)
+
+
+def proxy(options: ProxyOptions = _PROXY) -> int:
+    """Run a proxy, by which RocketMQ 5 clients reach the brokers of a cluster by gRPC."""
     return _run(options)
 
 

@@ -11,6 +11,7 @@ from firearrow.cli.parameters import Pairs, Parameter, WrongValue, options, pair
 from firearrow.cli.parameters import port as as_port
 
 BROKERS_MAX = 26  # each name ends with a letter
+WORKERS_MAX = 64
 Host = Annotated[str | None, Parameter("address to listen on (default: bindAddress, 0.0.0.0)")]
 
 
@@ -22,6 +23,13 @@ def _brokers(text: str) -> int:
     number = int(text) if text.isascii() and text.isdigit() else 0
     if not 1 <= number <= BROKERS_MAX:
         raise WrongValue(f"{text!r} is no number of brokers: allowed is 1 to {BROKERS_MAX}")
+    return number
+
+
+def _workers(text: str) -> int:
+    number = int(text) if text.isascii() and text.isdigit() else 0
+    if not 1 <= number <= WORKERS_MAX:
+        raise WrongValue(f"{text!r} is no number of workers: allowed is 1 to {WORKERS_MAX}")
     return number
 
 
@@ -130,3 +138,37 @@ class ServeOptions(BrokerOptions):
             _brokers,
         ),
     ] = 1
+
+
+@options
+class ProxyOptions(ServerOptions):
+    """Options of `proxy`."""
+
+    file: Annotated[
+        Path | None,
+        valued(
+            "FILE",
+            "RocketMQ's rmq-proxy.json (default: conf/rmq-proxy.json below RMQ_PROXY_HOME, if it exists)",
+            name=("-c", "-pc"),
+        ),
+    ] = None
+    namesrv_addr: Annotated[
+        str | None,
+        valued("HOST:PORT;...", "name servers of the cluster (default: namesrvAddr, NAMESRV_ADDR)", name="-n"),
+    ] = None
+    grpc_port: Annotated[
+        int | None, _port("--grpc-port", "port for gRPC clients, 0 for a free one (default: grpcServerPort, 8081)")
+    ] = None
+    host: Host = None
+    workers: Annotated[
+        int,
+        valued(
+            "N",
+            f"number of processes that share the port and its clients (default: 1, at most {WORKERS_MAX})",
+            _workers,
+        ),
+    ] = 1
+
+    def given(self) -> Mapping[str, str | int | None]:
+        """Give the keys of the configuration that options set."""
+        return {"grpcServerPort": self.grpc_port, "bindAddress": self.host, "namesrvAddr": self.namesrv_addr}

@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from firearrow.broker.core import Broker
     from firearrow.controller.config import ControllerConfig
     from firearrow.namesrv.config import NamesrvConfig
+    from firearrow.proxy.config import ProxyConfig
 
 ROCKETMQ_VERSION = "5.5.0"
 # A collection looks at what was made since the last one of its kind, 0.25 µs and more for each
@@ -201,6 +202,11 @@ async def _start(plan: ServerPlan, options: ServerOptions | None, clock: Clock, 
         server = await _start_broker(broker, plan, clock, stack)
         served.broker, served.not_registered_with = server.address, server.not_registered_with
         served.grpc = await _start_grpc(server, plan, clock, stack)
+    if plan.workers:
+        assert options is not None, "the supervisor asks for configurations again"
+        served.grpc = await _start_workers(plan, options, stack)
+    elif plan.cluster_proxy is not None:
+        served.grpc = await _start_proxy(plan.cluster_proxy, clock, stack, shares_port=plan.is_worker)
     if plan.brokers:
         assert options is not None, "the supervisor asks for configurations again"
         assert served.namesrv is not None, "their name server runs here"
@@ -227,6 +233,35 @@ async def _start_brokers(plan: ServerPlan, options: ServerOptions, served: Serve
     stack.push_async_callback(supervisor.stop)
     served.brokers = supervisor.addresses
     served.not_registered_with = supervisor.not_registered_with
+
+
+async def _start_workers(plan: ServerPlan, options: ServerOptions, stack: AsyncExitStack) -> str:
+    from firearrow.cli.serving.supervisor import WorkerSupervisor
+    from firearrow.net.listening import listen
+
+    config = plan.cluster_proxy
+    assert config is not None, "workers have a proxy"
+    supervisor = WorkerSupervisor(
+        plan.workers, lambda: ServerPlan.from_options(options).workers, (options.log_level, options.log_format)
+    )
+    with _explained("the proxy", config.bind_address, config.grpc_server_port):
+        # the workers share the port with anybody who shares it
+        probe = await listen(asyncio.Protocol, config.bind_address, config.grpc_server_port)
+        probe.close()
+        await supervisor.start()
+    stack.push_async_callback(supervisor.stop)
+    return supervisor.address
+
+
+async def _start_proxy(config: ProxyConfig, clock: Clock, stack: AsyncExitStack, *, shares_port: bool) -> str:
+    from firearrow.proxy.cluster import ClusterProxy
+
+    host = config.local_serve_addr or reachable(config.bind_address)
+    proxy = ClusterProxy(config, host, clock)
+    with _explained("the proxy", config.bind_address, config.grpc_server_port):
+        port = await proxy.start(shares_port=shares_port)
+    stack.push_async_callback(proxy.stop)
+    return endpoint(host, port)
 
 
 async def _start_name_server(config: NamesrvConfig, clock: Clock, stack: AsyncExitStack) -> str:

@@ -19,15 +19,32 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from firearrow.cli import EMBEDDED_STORE
-from firearrow.cli.serving.brokerprocesses import BrokerPlan, broker_plans, check_alone, check_several, divided_keys
-from firearrow.cli.serving.options import BrokerOptions, ControllerOptions, NamesrvOptions, ServeOptions, ServerOptions
+from firearrow.cli.serving.brokerprocesses import (
+    BrokerPlan,
+    ProcessPlan,
+    broker_plans,
+    check_alone,
+    check_several,
+    divided_keys,
+)
+from firearrow.cli.serving.options import (
+    BrokerOptions,
+    ControllerOptions,
+    NamesrvOptions,
+    ProxyOptions,
+    ServeOptions,
+    ServerOptions,
+)
 from firearrow.config import properties
 from firearrow.config.demands import refuse, refuse_of_jvm, shown
 from firearrow.config.table import Note, ServerConfig, as_properties, keys, load, public_properties, review, take
 from firearrow.config.tls import TLS_FIELDS, with_tls
 from firearrow.errors import ConfigError
+from firearrow.machine import memory_bytes
 from firearrow.namesrv.config import KEY_GROUPS as NAMESRV_GROUPS
 from firearrow.namesrv.config import NamesrvConfig
+from firearrow.net.server import MEMORY_PARTS
+from firearrow.wire import fastjson
 
 if TYPE_CHECKING:
     from firearrow.broker.config import BrokerConfig
@@ -56,10 +73,17 @@ class ServerPlan(msgspec.Struct, frozen=True):
     controller: ControllerConfig | None = None
     brokers: tuple[BrokerPlan, ...] = ()
     """Brokers in separate processes, which register with the name server of this process."""
+    cluster_proxy: ProxyConfig | None = None
+    """Proxy in front of the brokers of a cluster."""
+    workers: tuple[ProcessPlan, ...] = ()
+    """Processes of the proxy, which share its port; empty: it runs in this process."""
+    is_worker: bool = False
 
     @classmethod
     def from_options(cls, options: ServerOptions) -> ServerPlan:
         """Read file and options; raises `ConfigError` for an impossible configuration."""
+        if isinstance(options, ProxyOptions):
+            return _proxy(options)
         pairs = properties.load(options.file) if options.file else {}
         pairs |= dict(options.pairs)
         refuse_of_jvm(os.environ)
@@ -86,6 +110,7 @@ class ServerPlan(msgspec.Struct, frozen=True):
             "controller": self.controller,
             "broker": self.broker,
             "store": self.store,
+            "proxy": self.cluster_proxy,
         }
         parts = [f"# {title}\n{_described(config)}" for title, config in servers.items() if config is not None]
         for one in self.brokers:
@@ -274,6 +299,47 @@ def _grpc_of(
     config, _ = take(ProxyConfig, port | {name: text for name, text in pairs.items() if name in table})
     left = {name: text for name, text in rest.items() if name not in table}
     return (config if broker.enable_grpc else None), left
+
+
+def _proxy(options: ProxyOptions) -> ServerPlan:
+    from firearrow.proxy.config import load, pairs_of, path_of
+
+    usual = path_of(os.environ)
+    file = options.file or (usual if usual is not None and usual.is_file() else None)
+    try:
+        pairs = {} if file is None else pairs_of(file.read_bytes())
+    except OSError as error:
+        raise ConfigError(f"cannot read {file}: {error.strerror}") from error
+    pairs |= {**dict(options.pairs), **_present(options.given())}
+    config, notes = load(fastjson.dumps(pairs), os.environ)
+    plan = _in_front(config, notes)
+    if options.workers > 1:
+        each = (config.request_memory_bytes_max or memory_bytes() // MEMORY_PARTS) // options.workers
+        pairs |= {"requestMemoryBytesMax": str(each)}
+        names = [f"worker-{number}" for number in range(1, options.workers + 1)]
+        plan = msgspec.structs.replace(plan, workers=tuple(ProcessPlan(name, pairs) for name in names))
+    return plan
+
+
+def _in_front(config: ProxyConfig, notes: list[Note]) -> ServerPlan:
+    if config.proxy_mode == "local":
+        raise ConfigError("proxyMode=local: a broker serves gRPC clients itself, run `firearrow broker` with the keys")
+    if not config.namesrv_addr.strip("; "):
+        raise ConfigError("no name servers: neither -n nor namesrvAddr nor NAMESRV_ADDR names any")
+    if config.metrics_exporter_type != "DISABLE":
+        raise ConfigError(
+            f"{shown('metricsExporterType', config.metrics_exporter_type)}: a proxy in cluster mode has no metrics; "
+            "remove the key to start it"
+        )
+    return ServerPlan(namesrv=None, broker=None, store=None, notes=notes, cluster_proxy=config)
+
+
+def of_worker(pairs: Mapping[str, str]) -> ServerPlan:
+    """Give the plan of a worker of a proxy; the supervisor has logged the notes on its keys."""
+    from firearrow.proxy.config import load
+
+    plan = _in_front(load(fastjson.dumps(dict(pairs)), os.environ)[0], [])
+    return msgspec.structs.replace(plan, is_worker=True)
 
 
 def _present(values: Mapping[str, str | int | None]) -> dict[str, str]:

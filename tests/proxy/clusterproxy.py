@@ -1,0 +1,49 @@
+"""A proxy in cluster mode, and questions to the servers behind it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from typing import TypeVar
+
+from firearrow.clock import SystemClock
+from firearrow.net.access import OPEN, Access
+from firearrow.net.client import Client
+from firearrow.proxy.cluster import ClusterProxy
+from firearrow.proxy.config import load
+from firearrow.wire import fastjson
+from tests.net.background import in_thread
+
+T = TypeVar("T")
+
+
+def asked(question: Callable[[Client], Awaitable[T]], access: Access = OPEN) -> T:
+    """Ask servers by remoting."""
+
+    async def ask() -> T:
+        client = Client(access=access)
+        try:
+            return await question(client)
+        finally:
+            await client.close()
+
+    return asyncio.run(ask())
+
+
+@contextmanager
+def proxy_of(name_server: str, **keys: object) -> Iterator[str]:
+    """Run a proxy on another thread's loop; yield its address."""
+
+    @asynccontextmanager
+    async def running() -> AsyncIterator[str]:
+        pairs = {"namesrvAddr": name_server, "grpcServerPort": 0, "bindAddress": "127.0.0.1", **keys}
+        proxy = ClusterProxy(load(fastjson.dumps(pairs))[0], "127.0.0.1", SystemClock())
+        port = await proxy.start()
+        try:
+            yield f"127.0.0.1:{port}"
+        finally:
+            await proxy.stop()
+
+    with in_thread(running) as address:
+        yield address
