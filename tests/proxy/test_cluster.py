@@ -146,7 +146,7 @@ def test_a_handle_of_an_unknown_broker_is_refused(stage: Stage) -> None:
         fields[5] = "broker-z"
         acked = client.ack(GROUP, TOPIC, " ".join(fields))
         (entry,) = acked.entries
-        assert entry.status.code == m.Code.BAD_REQUEST
+        assert entry.status.code == m.Code.INVALID_RECEIPT_HANDLE
         assert entry.status.message == "broker broker-z is not known to any name server"
 
 
