@@ -21,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from firearrow.errors import RemoteProtocolError
@@ -115,15 +115,23 @@ class Call:
 
     def answer(self, message: bytes) -> None:
         """Send the only message of the answer, and end the call."""
+        self._answer(framed(message))
+
+    def answer_all(self, messages: Iterable[bytes]) -> None:
+        """Send all messages of an answer of several at once, before which none was sent, and end the call."""
+        assert not self.has_begun, "the first message begins the answer"
+        self._answer(b"".join(map(framed, messages)))
+
+    def _answer(self, data: bytes) -> None:
         if self.is_over:
             return
         self.is_over = True
         if self._partial is not None:
             self._forget_partial()
         peer, stream = self._peer, self._stream
-        peer.write(peer.http2.answer(stream, HEAD, framed(message), TRAILERS_OK))
+        peer.write(peer.http2.answer(stream, HEAD, data, TRAILERS_OK))
         if stream.pending_bytes:
-            peer.left_unread(len(message))
+            peer.left_unread(len(data))
 
     def send(self, message: bytes) -> None:
         """Send a message of an answer of several."""

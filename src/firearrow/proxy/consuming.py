@@ -82,11 +82,17 @@ _NOTHING: Final = {
 
 
 class _Popped(NamedTuple):
-    """A received message, its handle, and the count of its earlier deliveries."""
+    """A received message, the text of its handle, and the count of its earlier deliveries."""
 
     view: MessageView
-    receipt: Receipt
+    handle: str
     attempts: int
+    lite_topic: str = ""
+
+    @property
+    def receipt(self) -> Receipt:
+        """Handle of the message; most messages need its text only."""
+        return parse_receipt(self.handle, self.lite_topic)
 
     @property
     def message_id(self) -> str:
@@ -251,14 +257,15 @@ class Consuming:
         if not taken:
             _send_status(call, status(Code.MESSAGE_NOT_FOUND, "no match message"), self._clock.now_ms())
             return
-        call.send(ReceiveMessageResponse(status=status(Code.OK)).SerializeToString())
+        parts = [_FOUND]
         for one in taken:
             message = message_of(one.view, topic, one.attempts)
-            message.system_properties.receipt_handle = str(one.receipt)
-            call.send(ReceiveMessageResponse(message=message).SerializeToString())
+            message.system_properties.receipt_handle = one.handle
+            parts.append(ReceiveMessageResponse(message=message).SerializeToString())
             if renewed_for is not None:
                 self.renewal.add(renewed_for, group, topic, one.receipt, one.attempts)
-        _send_time(call, self._clock.now_ms())
+        parts.append(_time_part(self._clock.now_ms()))
+        call.answer_all(parts)
 
     # --- acknowledgements ---
 
@@ -410,8 +417,8 @@ def _popped(answer: AnyCommand, queue: Queue, *, in_order: bool) -> list[_Popped
     found: list[_Popped] = []
     for view in records_in(answer.body):
         text = view.properties.get(keys_of.POP_CHECKPOINT) or handles.of(view)
-        receipt = parse_receipt(f"{text} {view.physical_offset}")
-        found.append(_Popped(view, receipt, times_of(view, counts) if counts else view.reconsume_times))
+        attempts = times_of(view, counts) if counts else view.reconsume_times
+        found.append(_Popped(view, f"{text} {view.physical_offset}", attempts))
     return found
 
 
@@ -427,7 +434,7 @@ def _popped_of_lite(answer: AnyCommand, topic: str, broker: str) -> list[_Popped
         handle = Handle(offset, *times, TOPIC, broker, 0, offset)
         words = counts[number].split(" ") if number < len(counts) else []
         attempts = int(words[-1]) if len(words) == 3 else 0
-        found.append(_Popped(view, Receipt(handle, view.physical_offset, lite_topic), attempts))
+        found.append(_Popped(view, f"{handle} {view.physical_offset}", attempts, lite_topic))
     return found
 
 
@@ -470,11 +477,10 @@ def _tags(expression: FilterExpression) -> frozenset[str] | None:
 
 def fail_receive(call: Call, outcome: Status) -> None:
     """Send the answer to a receive that failed."""
-    call.send(ReceiveMessageResponse(status=outcome).SerializeToString())
     stamp = Timestamp()
     stamp.GetCurrentTime()
-    call.send(ReceiveMessageResponse(delivery_timestamp=stamp).SerializeToString())
-    call.end()
+    parts = ReceiveMessageResponse(status=outcome), ReceiveMessageResponse(delivery_timestamp=stamp)
+    call.answer_all(part.SerializeToString() for part in parts)
 
 
 def _send_nothing(call: Call, answer: AnyCommand, now_ms: int) -> None:
@@ -485,10 +491,13 @@ def _send_nothing(call: Call, answer: AnyCommand, now_ms: int) -> None:
 
 
 def _send_status(call: Call, outcome: Status, now_ms: int) -> None:
-    call.send(ReceiveMessageResponse(status=outcome).SerializeToString())
-    _send_time(call, now_ms)
+    call.answer_all((ReceiveMessageResponse(status=outcome).SerializeToString(), _time_part(now_ms)))
 
 
-def _send_time(call: Call, now_ms: int) -> None:
-    stamp = timestamp_of(now_ms)
-    call.send(ReceiveMessageResponse(delivery_timestamp=stamp).SerializeToString())
+def _time_part(now_ms: int) -> bytes:
+    """Last part of an answer."""
+    return ReceiveMessageResponse(delivery_timestamp=timestamp_of(now_ms)).SerializeToString()
+
+
+_FOUND: Final = ReceiveMessageResponse(status=status(Code.OK)).SerializeToString()
+"""First part of an answer with messages."""
