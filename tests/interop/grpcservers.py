@@ -17,6 +17,7 @@ SETTINGS: Final[Mapping[str, str]] = {
     "grpcServerPort": "0",
     # Shorter than a user would have it.
     "grpcClientConsumerMinLongPollingTimeoutMillis": "500",
+    "grpcClientConsumerMaxLongPollingTimeoutMillis": "5000",  # a client that stops waits for the end of its polls
     "minInvisibleTimeMillsForRecv": "1000",
     "recallMessageEnable": "true",
     "transactionCheckInterval": "500",

@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import kombu
@@ -27,6 +28,7 @@ from tests.archives import unpack
 HERE = Path(__file__).parent
 JAVA_SOURCES = HERE / "java"
 GO_SOURCES = HERE / "go"
+GRPC_JAVA_SOURCES = HERE / "grpcclients" / "java"
 
 # What RocketMQ's own start scripts open to its store and to Netty.
 JVM_OPENS = (
@@ -59,7 +61,17 @@ def require(*programs: str) -> None:
 def java_build() -> Path:
     """Return the directory whose ``lib`` has our classes and RocketMQ's; build it if need be."""
     require("java", "javac", "mvn")
-    return _cached("interop-java", _fingerprint(JAVA_SOURCES), _build_java)
+    return _cached("interop-java", _fingerprint(JAVA_SOURCES), partial(_build_java, JAVA_SOURCES))
+
+
+def grpc_java_command(directory: Path) -> list[str]:
+    """Return the command that runs the Java client of RocketMQ 5, with its files in ``directory``."""
+    require("java", "javac", "mvn")
+    sources = GRPC_JAVA_SOURCES
+    home = _cached("interop-grpc-java", _fingerprint(sources), partial(_build_java, sources))
+    class_data = shlex.split(" ".join(ClassData.at(home / "program.jsa").options()))
+    options = (*JVM_QUICK_START, *class_data, f"-Duser.home={directory}")
+    return ["java", *options, "-cp", f"{home / 'lib'}/*", "interop.GrpcProgram"]
 
 
 def go_program() -> Path:
@@ -128,10 +140,10 @@ def _fingerprint(sources: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _build_java(home: Path) -> None:
+def _build_java(sources: Path, home: Path) -> None:
     goals = ("compile", "dependency:copy-dependencies")
     options = (f"-Dinterop.build={home}", f"-DoutputDirectory={home / 'lib'}")
-    _run(["mvn", "-B", "-f", str(JAVA_SOURCES / "pom.xml"), *options, *goals], home, JAVA_SOURCES)
+    _run(["mvn", "-B", "-f", str(sources / "pom.xml"), *options, *goals], home, sources)
     packed = shutil.make_archive(str(home / "interop"), "zip", home / "classes")
     Path(packed).rename(home / "lib" / "interop.jar")  # no file of classes with a directory in it
 
