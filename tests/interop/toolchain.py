@@ -29,6 +29,7 @@ HERE = Path(__file__).parent
 JAVA_SOURCES = HERE / "java"
 GO_SOURCES = HERE / "go"
 GRPC_JAVA_SOURCES = HERE / "grpcclients" / "java"
+GRPC_NODE_SOURCES = HERE / "grpcclients" / "node"
 
 # What RocketMQ's own start scripts open to its store and to Netty.
 JVM_OPENS = (
@@ -72,6 +73,13 @@ def grpc_java_command(directory: Path) -> list[str]:
     class_data = shlex.split(" ".join(ClassData.at(home / "program.jsa").options()))
     options = (*JVM_QUICK_START, *class_data, f"-Duser.home={directory}")
     return ["java", *options, "-cp", f"{home / 'lib'}/*", "interop.GrpcProgram"]
+
+
+def grpc_node_command() -> list[str]:
+    """Return the command that runs the Node.js client of RocketMQ 5."""
+    require("node", "npm")
+    sources = GRPC_NODE_SOURCES
+    return ["node", str(_cached("interop-grpc-node", _fingerprint(sources), _build_node) / "program.js")]
 
 
 def go_program() -> Path:
@@ -157,6 +165,11 @@ def _build_h2spec(home: Path) -> None:
     _run(["go", "install", module], home, home, GOBIN=str(home))
 
 
+def _build_node(home: Path) -> None:
+    shutil.copytree(GRPC_NODE_SOURCES, home, dirs_exist_ok=True)
+    _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], home, home)
+
+
 def _unpack_kombu(home: Path) -> None:
     options = ("--no-deps", "--no-binary", "kombu", "--dest", str(home))
     _run([sys.executable, "-m", "pip", "download", *options, f"kombu=={kombu.__version__}"], home, home)
@@ -178,3 +191,5 @@ def _run(command: list[str], home: Path, cwd: Path, **environment: str) -> None:
 if __name__ == "__main__":
     java_build()
     go_program()
+    grpc_java_command(Path())
+    grpc_node_command()
