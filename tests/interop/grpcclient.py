@@ -207,6 +207,7 @@ def running_program(command: list[str], directory: Path, trusted: Path) -> Itera
     """
     environment = {
         "HOME": str(directory),
+        "rocketmq.client.logRoot": str(directory),  # of the Go client
         "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(trusted),
         "NODE_EXTRA_CA_CERTS": str(trusted),
         "SSL_CERT_FILE": str(trusted),

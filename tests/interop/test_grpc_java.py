@@ -24,4 +24,4 @@ def program(grpc_certificate: Path, tmp_path_factory: pytest.TempPathFactory) ->
 class TestJava(Scenarios):
     """The scenarios with that client, which encrypts by default and trusts any certificate."""
 
-    reports_settings_codes = False
+    code_of_refused_settings = 0

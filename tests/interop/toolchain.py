@@ -29,6 +29,7 @@ HERE = Path(__file__).parent
 JAVA_SOURCES = HERE / "java"
 GO_SOURCES = HERE / "go"
 GRPC_JAVA_SOURCES = HERE / "grpcclients" / "java"
+GRPC_GO_SOURCES = HERE / "grpcclients" / "go"
 GRPC_NODE_SOURCES = HERE / "grpcclients" / "node"
 
 # What RocketMQ's own start scripts open to its store and to Netty.
@@ -85,7 +86,14 @@ def grpc_node_command() -> list[str]:
 def go_program() -> Path:
     """Return the Go client program; build it if need be."""
     require("go")
-    return _cached("interop-go", _fingerprint(GO_SOURCES), _build_go) / "client"
+    return _cached("interop-go", _fingerprint(GO_SOURCES), partial(_build_go, GO_SOURCES)) / "client"
+
+
+def grpc_go_program() -> Path:
+    """Return the program with the Go client of RocketMQ 5."""
+    require("go")
+    sources = GRPC_GO_SOURCES
+    return _cached("interop-grpc-go", _fingerprint(sources), partial(_build_go, sources)) / "client"
 
 
 def h2spec_program() -> Path:
@@ -156,8 +164,8 @@ def _build_java(sources: Path, home: Path) -> None:
     Path(packed).rename(home / "lib" / "interop.jar")  # no file of classes with a directory in it
 
 
-def _build_go(home: Path) -> None:
-    _run(["go", "build", "-o", str(home / "client"), "."], home, GO_SOURCES)
+def _build_go(sources: Path, home: Path) -> None:
+    _run(["go", "build", "-o", str(home / "client"), "."], home, sources)
 
 
 def _build_h2spec(home: Path) -> None:
@@ -192,4 +200,5 @@ if __name__ == "__main__":
     java_build()
     go_program()
     grpc_java_command(Path())
+    grpc_go_program()
     grpc_node_command()
