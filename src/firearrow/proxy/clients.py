@@ -37,6 +37,7 @@ from firearrow.proxy.messages import (
     HeartbeatResponse,
     NotifyClientTerminationRequest,
     NotifyClientTerminationResponse,
+    ReceiveMessageRequest,
     Settings,
     Status,
     SubscriptionEntry,
@@ -199,7 +200,7 @@ class Clients:
         kind = command.WhichOneof("command")
         if kind == "settings":
             run(
-                self._settle(context, command.settings),
+                self._settle(context, command.settings, call),
                 lambda settled: call.send(
                     TelemetryCommand(status=status(Code.OK), settings=settled).SerializeToString()
                 ),
@@ -210,7 +211,19 @@ class Clients:
         elif kind == "verify_message_result":
             self._answer_verified(command.verify_message_result.nonce, command.status)
 
-    async def _settle(self, context: Context, settings: Settings) -> Settings:
+    async def presumed(self, context: Context, request: ReceiveMessageRequest) -> Client:
+        """Enter the client of a receive as the push consumer that it must be, though it has sent no settings.
+
+        After a restart of its proxy, the Python client sends them again within five minutes; until then its receives
+        are all that is known of it. Java: ReceiveMessageActivity fails.
+        """
+        settings = Settings(client_type=ClientType.PUSH_CONSUMER)
+        settings.subscription.group.CopyFrom(request.group)
+        settings.subscription.subscriptions.add(topic=request.message_queue.topic, expression=request.filter_expression)
+        await self._settle(context, settings, None)
+        return self._own(context)
+
+    async def _settle(self, context: Context, settings: Settings, stream: Call | None) -> Settings:
         group = None
         if settings.HasField("publishing"):
             for topic in settings.publishing.topics:
@@ -226,7 +239,7 @@ class Clients:
             _check_kind(settings, group)
         else:
             raise ProxyError(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
-        client = self._entered(context, merged(settings, group, self._config))
+        client = self._entered(context, merged(settings, group, self._config), stream)
         try:
             await self._register(client)
         except (ProxyError, BrokerError):
@@ -234,15 +247,17 @@ class Clients:
             raise
         return client.settings
 
-    def _entered(self, context: Context, settings: Settings) -> Client:
-        """Enter a client with its settings, and its stream."""
+    def _entered(self, context: Context, settings: Settings, stream: Call | None) -> Client:
+        """Enter a client with its settings, and its stream, if it has one."""
         client = self._table.get(_key_of(context))
         if client is None:
             client = self._table[_key_of(context)] = Client(context.client_id, settings, context.user)
+        elif stream is None:
+            return client  # its settings have come meanwhile
         client.settings = settings
         client.settled_ms = self._clock.now_ms()
         client.version = context.version
-        client.stream = context.call
+        client.stream = stream
         if client.address != context.address:
             old, client.link = client.link, self._opened(client, context)
             client.address = context.address

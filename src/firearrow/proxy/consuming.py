@@ -69,9 +69,6 @@ ACK_MS_MAX: Final = 3000
 POP_MORE_MS: Final = 3000  # for the answer, beyond the broker's own waiting time
 NACK_MS: Final = 1000
 """Invisible time of messages that were popped for a client that has given up."""
-_NO_SETTINGS: Final = (
-    "cannot find client settings for this client: messages are renewed only for a client with a Telemetry stream"
-)
 _NO_POLLING_TIME: Final = "The deadline time remaining is not enough for polling, please check network condition"
 _POLLING_CODE_SINCE: Final = "5.0.3"
 _NOTHING: Final = {
@@ -120,11 +117,11 @@ class Consuming:
         client = self._clients.of(context)
         topic, group = request.message_queue.topic.name, request.group.name
         renews = self._config.enable_proxy_auto_renew and request.auto_renew
-        if client is None and renews:
-            raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, _NO_SETTINGS)
-        wait_ms = self._wait_ms(context, request, client)
         check_topic(topic)
         check_group(group)
+        if client is None and renews:
+            client = await self._clients.presumed(context, request)
+        wait_ms = self._wait_ms(context, request, client)
         if renews:
             invisible_ms = self._config.default_invisible_time_mills
         else:
