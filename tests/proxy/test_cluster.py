@@ -287,3 +287,29 @@ def test_a_client_without_heartbeats_is_forgotten(monkeypatch: pytest.MonkeyPatc
                 pass
             status = client.heartbeat(m.ClientType.SIMPLE_CONSUMER, GROUP)
             assert status.code == m.Code.UNRECOGNIZED_CLIENT_TYPE
+
+
+def test_lite_topics_are_subscribed_to_at_all_brokers() -> None:
+    with EmbeddedCluster(brokers=2, enableLmq=True, enableMultiDispatch=True) as cluster:
+        cluster.create_topic("Lite", queues=1, message_type="LITE")
+        cluster.create_group(GROUP, attributes={"+lite.bind.topic": "Lite"})
+        with proxy_of(cluster.name_server, **QUICK) as proxy, ProxyClient(proxy, "c") as client:
+            client.consume(GROUP, "Lite", kind=m.ClientType.LITE_PUSH_CONSUMER)
+            synced = client.SyncLiteSubscription(
+                m.SyncLiteSubscriptionRequest(
+                    action=m.LiteSubscriptionAction.PARTIAL_ADD,
+                    topic=m.Resource(name="Lite"),
+                    group=m.Resource(name=GROUP),
+                    lite_topic_set=["one"],
+                )
+            )
+            assert synced.status.code == m.Code.OK, synced.status
+            for number in range(2):
+                answer = client.send("Lite", b"%d" % number, kind=m.MessageType.LITE, lite_topic="one")
+                assert answer.status.code == m.Code.OK, answer.status
+            found: list[m.Message] = []
+            while len(found) < 2:
+                for broker in BROKERS:
+                    found += client.receive(GROUP, "Lite", broker, wait_s=1)
+            assert sorted(message.body for message in found) == [b"0", b"1"]
+            assert {message.system_properties.lite_topic for message in found} == {"one"}
