@@ -20,6 +20,7 @@ from firearrow.wire.client_bodies import ConsumerConnection, ConsumerRunningInfo
 from firearrow.wire.codes import RequestCode
 from tests.proxy.clusterproxy import asked, proxy_of
 from tests.proxy.proxyclient import SECONDS_MAX, ProxyClient
+from tests.proxy.rpcs import receive_request
 
 TOPIC, GROUP = "T", "G"
 BROKERS = {"broker-a", "broker-b"}
@@ -276,17 +277,25 @@ def test_a_broker_stops_and_comes_back_behind_the_proxy(stage: Stage) -> None:
             assert client.heartbeat(m.ClientType.SIMPLE_CONSUMER, GROUP).code == m.Code.OK
 
 
-def test_a_client_without_heartbeats_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_heartbeats_is_forgotten_and_its_messages_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("firearrow.proxy.cluster.SWEEP_SECONDS", 0.01)
+    keys = {"channelExpiredTimeout": 200, "invisibleTimeMillisWhenClear": 1, **QUICK}
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC)
-        with proxy_of(cluster.name_server, channelExpiredTimeout=200) as proxy, ProxyClient(proxy, "c") as client:
-            client.consume(GROUP, TOPIC)
+        with proxy_of(cluster.name_server, **keys) as proxy, ProxyClient(proxy, "c") as client:
+            client.consume(GROUP, TOPIC, kind=m.ClientType.PUSH_CONSUMER)
             assert members(cluster, 0) == ["c"]
+            client.send(TOPIC, b"body")
+            (message,) = client.received(receive_request(GROUP, TOPIC, auto_renew=True))
             while members(cluster, 0):
                 pass
-            status = client.heartbeat(m.ClientType.SIMPLE_CONSUMER, GROUP)
+            status = client.heartbeat(m.ClientType.PUSH_CONSUMER, GROUP)
             assert status.code == m.Code.UNRECOGNIZED_CLIENT_TYPE
+            with ProxyClient(proxy, "other") as other:
+                other.consume(GROUP, TOPIC)
+                (again,) = other.receive_all(GROUP, TOPIC, "", 1)
+                assert (again.body, again.system_properties.delivery_attempt) == (b"body", 2)
+                assert handle_of(again) != handle_of(message)
 
 
 def test_lite_topics_are_subscribed_to_at_all_brokers() -> None:
