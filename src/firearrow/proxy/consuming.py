@@ -51,6 +51,7 @@ from firearrow.proxy.renewal import Renewal
 from firearrow.proxy.statuses import ProxyError, status, status_of, status_of_all, status_of_answer
 from firearrow.proxy.times import duration_ms, timestamp_of
 from firearrow.proxy.validation import check_filter, check_group, check_invisible_ms, check_topic
+from firearrow.proxy.waits import Waits
 from firearrow.wire.client_bodies import SubscriptionGroupConfig, tags_in
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import request as remoting_request
@@ -105,6 +106,7 @@ class Consuming:
         self._clock = clock
         self._renewed = Renewed()
         self.renewal = Renewal(self._renewed, config, clock)
+        self.waits = Waits()
         self._turn = count()
 
     # --- ReceiveMessage ---
@@ -136,7 +138,7 @@ class Consuming:
             command = self._pop_of_lite(context, request, invisible_ms, wait_ms, broker)
         else:
             command = self._pop(request, invisible_ms, wait_ms, in_order=in_order)
-        answer = await context.link.call(broker, command, wait_ms + POP_MORE_MS)
+        answer = await self.waits.answer(context, broker, command, wait_ms + POP_MORE_MS)
         context.link.prove(context.user)  # another call of the connection may have been another user's
         if answer.code:
             _send_nothing(context.call, answer, self._clock.now_ms())

@@ -15,7 +15,7 @@ from firearrow.broker.core import Broker
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.net.address import host_and_port
-from firearrow.net.grpc import Call
+from firearrow.net.grpc import Call, GrpcLimits, drain
 from firearrow.net.loopback import Loopback
 from firearrow.net.replies import Reply
 from firearrow.net.server import Peer
@@ -31,6 +31,7 @@ from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response, request, with_text
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.http2 import STREAMS_MAX
 from firearrow.wire.requests import REQUESTS
 
 HEARTBEAT: Final = RequestCode.HEART_BEAT
@@ -73,6 +74,18 @@ class LocalLink:
         """Send a one-way request."""
         if broker == self._broker_name:
             self._loopback.tell(request)
+
+    def end_wait(self, request: AnyCommand) -> None:
+        """Let a request that waits for messages be answered now, without any."""
+        self._loopback.end_wait(request)
+
+    def pause(self) -> None:
+        """Note that the client does not read."""
+        self._loopback.pause()
+
+    def resume(self) -> None:
+        """Note that the client reads again."""
+        self._loopback.resume()
 
     def close(self) -> None:
         """Close; the broker forgets the client."""
@@ -222,11 +235,29 @@ class LocalProxy:
 
     async def start(self, host: str) -> int:
         """Listen on the port of the configuration (0: a free one) and return it; CannotListen if that fails."""
-        server = self._broker.server
+        server, config = self._broker.server, self._config
+        server.grpc_limits = limits_of(config)
+        server.grpc_everywhere = config.enable_remoting_local_proxy_grpc
+        self.port = await server.serve_also(host, config.grpc_server_port, is_for_grpc=True)
         server.grpc_methods = self.service.methods()
-        self.port = await server.serve_also(host, self._config.grpc_server_port)
         return self.port
 
-    def stop(self) -> None:
-        """Give back the messages of clients; the broker's stop closes the connections."""
+    async def stop(self) -> None:
+        """Send clients away, let their pending calls end, and give back their messages.
+
+        The broker's stop closes the connections.
+        """
+        server = self._broker.server
+        server.retire_grpc()
+        self.service.end_waits()
+        await drain(server.grpc_peers, self._config.grpc_shutdown_time_seconds)
         self.service.stop()
+
+
+def limits_of(config: ProxyConfig) -> GrpcLimits:
+    """Return the limits of connections by the proxy's configuration."""
+    return GrpcLimits(
+        config.grpc_max_inbound_message_size,
+        min(config.grpc_max_concurrent_calls_per_connection, STREAMS_MAX),
+        config.grpc_client_idle_time_mills / 1000,
+    )

@@ -120,6 +120,11 @@ class Service:
             ]
         )
 
+    def end_waits(self) -> None:
+        """Answer the calls that wait for messages."""
+        self.consuming.waits.end()
+        self._offsets.waits.end()
+
     def stop(self) -> None:
         """Give back the messages that clients have not acknowledged."""
         self.consuming.renewal.stop()
