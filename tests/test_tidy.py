@@ -24,6 +24,7 @@ from firearrow.cli.pipeline.jobs import JOBS
 from firearrow.config.table import ServerConfig, keys
 from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
+from firearrow.proxy.config import ProxyConfig
 from firearrow.store.config import StoreConfig
 
 ROOT = Path(__file__).parent.parent
@@ -68,8 +69,34 @@ TAKEN_FIELDS = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 TAKEN_FIELDS |= {"time", "level", "logger", "event", "traceback"}
 LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 
+CACHE_LIMITS = ("ExpiredSeconds", "RefreshSeconds", "MaxNum")
+
 # Keys whose whole effect is that some values are refused: no broker may pose as a slave.
 ONLY_CHECKED = {*("brokerRole", "authenticationProvider", "authorizationProvider", "authorizationStrategy")}
+
+# Keys of a proxy in front of a cluster, or of access control there, which local mode leaves to the broker.
+KEYS_OF_CLUSTER_MODE = {
+    *("rocketMQClusterName", "proxyClusterName", "proxyName", "proxyMode", "brokerConfigPath", "namesrvAddr"),
+    *("regionId", "traceOn", "remotingListenPort", "localServeAddr", "remotingAccessAddr"),
+    *("tlsTestModeEnable", "tlsCertPath", "tlsKeyPath", "tlsKeyPassword"),
+    *("sendLatencyEnable", "startDetectorEnable", "detectTimeout", "detectInterval"),
+    *(f"{cache}{limit}" for cache in ("topicRouteServiceCache", "topicConfigCache") for limit in CACHE_LIMITS),
+    *(
+        f"{cache}{limit}"
+        for cache in ("subscriptionGroupConfigCache", "userCache", "aclCache")
+        for limit in CACHE_LIMITS
+    ),
+    *("transactionHeartbeatPeriodSecond", "transactionHeartbeatBatchNum"),
+    *("transactionDataExpireMillis", "transactionDataExpireScanPeriodMillis"),
+    *("transactionDataMaxNum", "transactionDataMaxWaitClearMillis"),
+    *("heartbeatSyncerTopicName", "heartbeatSyncerTopicClusterName"),
+    *("remotingWaitTimeMillsInSendQueue", "remotingWaitTimeMillsInPullQueue"),
+    *("remotingWaitTimeMillsInHeartbeatQueue", "remotingWaitTimeMillsInUpdateOffsetQueue"),
+    *("remotingWaitTimeMillsInTopicRouteQueue", "remotingWaitTimeMillsInDefaultQueue"),
+    *("authenticationEnabled", "authenticationMetadataProvider", "authenticationStrategy", "authenticationWhitelist"),
+    *("innerClientAuthenticationCredentials", "authorizationMetadataProvider", "authorizationWhitelist"),
+    *("authorizationEnabled", "statefulAuthenticationCacheMaxNum", "statefulAuthenticationCacheExpiredSecond"),
+}
 
 
 @cache
@@ -289,6 +316,19 @@ def test_no_configuration_key_is_idle(struct: type[ServerConfig]) -> None:
     read = {node.attr for _, node in nodes(SOURCE) if isinstance(node, ast.Attribute)}
     idle = [name for name, key in keys(struct).items() if key.field not in read]
     assert [name for name in idle if name not in ONLY_CHECKED] == []
+
+
+def test_no_key_of_the_proxy_is_idle() -> None:
+    """The proxy reads its keys itself: a broker's key of the same name does not count."""
+    proxy = SOURCE / "proxy"
+    read = {
+        node.attr
+        for path, node in nodes(SOURCE)
+        if isinstance(node, ast.Attribute) and path.is_relative_to(proxy) and path != proxy / "config.py"
+    }
+    own = ProxyConfig.__annotations__.keys()
+    idle = [name for name, key in keys(ProxyConfig).items() if key.field in own and key.field not in read]
+    assert [name for name in idle if name not in KEYS_OF_CLUSTER_MODE | ONLY_CHECKED] == []
 
 
 def test_scripts_are_executable_and_nothing_else_is() -> None:
