@@ -14,8 +14,8 @@ from firearrow.wire.http2 import DATA, GOAWAY, HEADERS, PING, RST_STREAM, SETTIN
 from tests.broker.serving import until
 from tests.net.conftest import Run
 from tests.net.grpcservice import ECHO, Service, grpc_serving
+from tests.net.http2talker import Http2Talker, path, speaking
 from tests.net.talker import question, talking
-from tests.net.test_grpc import Http2Talker, path, speaking
 from tests.wire import http2frames as h2
 from tests.wire.http2frames import HELLO
 
