@@ -41,8 +41,9 @@ from firearrow.net.lateness import Lateness, Patience
 from firearrow.net.listening import listen, port_of
 from firearrow.net.meter import RpcMeter
 from firearrow.net.outgoing import Departures, Outgoing
+from firearrow.net.proxyheaders import HeaderReading, ProxyHeaders
 from firearrow.net.refusals import Refusals
-from firearrow.net.tls import Door, Pipe
+from firearrow.net.tls import TLS_HELLO, Door, Pipe
 from firearrow.net.turns import TURN_CHECK_REPLIES, Turns
 from firearrow.wire.calls import Calls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
@@ -56,6 +57,7 @@ from firearrow.wire.frame import (
     encode_response,
     hot_decoders,
 )
+from firearrow.wire.proxyheader import BEGINS as PROXY_HEADERS
 
 log = logging.getLogger(__name__)
 
@@ -94,8 +96,8 @@ class Peer(asyncio.Protocol):
         self._is_for_grpc = is_for_grpc
         self.user: str | None = None
         self._lateness = server.lateness
-        frame_bytes_max = 0 if server.door.is_closed else server.frame_bytes_max
-        self._wire = Connection(frame_bytes_max, server.hot_decoders)
+        self._wire = self._first_wire()
+        self._is_named = False  # True behind a PROXY header
         self._backlog: deque[AnyCommand] = deque()
         self._backlog_bytes = 0
         self._backlog_since_ms = 0  # arrival of the first request that waits
@@ -134,8 +136,7 @@ class Peer(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
         self._outgoing = Outgoing(self._transport, self._server.departures, self._server.budget)
-        self.address, self.host_bytes = remote_of(self._transport.get_extra_info("peername"))
-        self.ip = self.address.rpartition(":")[0].strip("[]")
+        self._take_name(self._transport.get_extra_info("peername"))
         self.heard_before = self._server.loop.time()
         self._server.enter(self)
         self._server.admit(self)
@@ -180,22 +181,37 @@ class Peer(asyncio.Protocol):
         self._take_read(requests)
 
     def _refuse(self, violation: str) -> None:
-        """Close the connection, unless its peer begins TLS or gRPC."""
+        """Close the connection, unless its peer begins TLS or gRPC, or has named itself by a PROXY header."""
         hello = self._wire.hello
-        is_grpc = hello.startswith(HELLO)
-        if self._server.door.takes(self, self._transport, b"" if is_grpc else hello):
+        takes_grpc = self._server.grpc_methods and (self._is_for_grpc or self._server.grpc_everywhere)
+        if takes_grpc and hello.startswith(PROXY_HEADERS) and not self._is_named and self._transport is not None:
+            HeaderReading(self._server.proxy_headers, self, self._transport).begin(hello)
             return
-        takes_grpc = self._server.serves_grpc and (self._is_for_grpc or self._server.grpc_everywhere)
-        if is_grpc and takes_grpc and self._transport is not None:
+        if self._server.door.takes(self, self._transport, hello if hello[:1] == TLS_HELLO else b""):
+            return
+        if hello.startswith(HELLO) and takes_grpc and self._transport is not None:
             self._become_grpc(self._transport, hello)
         else:
             self.close(violation)
 
+    def _first_wire(self) -> Connection:
+        server = self._server
+        return Connection(0 if server.door.is_closed else server.frame_bytes_max, server.hot_decoders)
+
+    def _take_name(self, name: object) -> None:
+        self.address, self.host_bytes = remote_of(name)
+        self.ip = self.address.rpartition(":")[0].strip("[]")
+
+    def begin_as(self, client: tuple[str, int] | None) -> None:
+        """Begin again behind a PROXY header, as the client that it names (called by `HeaderReading`)."""
+        self._is_named, self._wire = True, self._first_wire()
+        if client is not None:
+            self._take_name(client)
+
     def _become_grpc(self, transport: asyncio.Transport, hello: bytes) -> None:
         """Leave the connection to a `GrpcPeer`; for remoting, it has ended."""
         grpc = GrpcPeer(self._server, self._server.grpc_methods, self._server.grpc_limits, transport)
-        grpc.address, grpc.host_bytes = self.address, self.host_bytes
-        grpc.heard_before = self.heard_before
+        grpc.address, grpc.host_bytes, grpc.heard_before = self.address, self.host_bytes, self.heard_before
         self._server.enter(grpc)
         self.connection_lost(None)
         transport.set_protocol(grpc)
@@ -204,6 +220,7 @@ class Peer(asyncio.Protocol):
     def encrypt(self, transport: Pipe) -> None:
         """Switch to a transport that encrypts (called by the server's door)."""
         self._transport = transport
+        self._is_named = True  # a header comes first, if ever
         self._outgoing = Outgoing(transport, self._server.departures, self._server.budget)
         self._wire = Connection(self._server.frame_bytes_max, self._server.hot_decoders)
 
@@ -634,8 +651,8 @@ class Server:
         self.grpc_methods: Mapping[bytes, Method] = {}
         """gRPC methods by path; without methods, connections of gRPC are closed."""
         self.grpc_limits = GrpcLimits()
-        self.grpc_everywhere = True
-        """False: only ports for gRPC (``serve_also``) serve it."""
+        self.grpc_everywhere = True  # False: only ports for gRPC (``serve_also``) serve it
+        self.proxy_headers = ProxyHeaders(lambda: self.loop)
         self.hot_decoders = NO_HOT_DECODERS if plain_ext else hot_decoders()
         self.now_ms = clock.now_ms
         self.lateness = Lateness(patience or Patience(), clock.now_ms, lambda: self.loop)
@@ -667,7 +684,6 @@ class Server:
         )
         self._server = cast(asyncio.Server | None, None)
         self._others: list[asyncio.Server] = []  # at further ports
-        self._is_draining = False
         self._loopbacks = 0
         self._all_gone: asyncio.Event | None = None
         self.loop = cast(asyncio.AbstractEventLoop, None)
@@ -680,7 +696,6 @@ class Server:
         assert self._server is None, "a server is bound once, or again after its stop"
         self.loop = asyncio.get_running_loop()
         self._all_gone = None
-        self._is_draining = False
         self._server = await listen(lambda: Peer(self), host, port, shares_port=shares_port)
         return port_of(self._server)
 
@@ -712,14 +727,9 @@ class Server:
         """Tell whether it takes no connections any more."""
         return self._all_gone is not None
 
-    @property
-    def serves_grpc(self) -> bool:
-        """Tell whether connections of gRPC are taken."""
-        return bool(self.grpc_methods) and not self._is_draining
-
     def retire_grpc(self) -> None:
         """Take no more calls of gRPC, and end streams of requests; other pending calls go on."""
-        self._is_draining = True
+        self.grpc_methods = {}
         for peer in list(self.grpc_peers):
             peer.retire()
 

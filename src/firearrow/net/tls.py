@@ -31,6 +31,7 @@ from firearrow.wire.signature import Credentials
 
 log = logging.getLogger(__name__)
 
+TLS_HELLO: Final = b"\x16"
 HANDSHAKE_SECONDS_MAX: Final = 10.0
 HANDSHAKE_BYTES: Final = 48 * 1024  # memory of a handshake, which counts in the budget of the server
 HANDSHAKES_MAX: Final = 512  # in progress; beyond it, the oldest makes room for a new one

@@ -17,6 +17,7 @@ from firearrow.errors import BrokerError
 from firearrow.net.address import host_and_port
 from firearrow.net.grpc import Call, GrpcLimits, drain
 from firearrow.net.loopback import Loopback
+from firearrow.net.proxyheaders import networks_of
 from firearrow.net.replies import Reply
 from firearrow.net.server import Peer
 from firearrow.proxy.access import Anyone, Signed, Users, claimed_user
@@ -237,6 +238,7 @@ class LocalProxy:
         """Listen on the port of the configuration (0: a free one) and return it; CannotListen if that fails."""
         server, config = self._broker.server, self._config
         server.grpc_limits = limits_of(config)
+        server.proxy_headers.trusted = networks_of(config.proxy_protocol_trusted_networks)
         server.grpc_everywhere = config.enable_remoting_local_proxy_grpc
         self.port = await server.serve_also(host, config.grpc_server_port, is_for_grpc=True)
         server.grpc_methods = self.service.methods()
