@@ -52,7 +52,7 @@ class FakeHost:
         self.peers: set[GrpcPeer] = set()
         self._soon: deque[Callable[[], object]] = deque()
         self._ms = 0
-        self.budget = Budget(0, self.peers, lambda: 0.0, lambda _, call: None)
+        self.budget = Budget(1, self.peers, lambda: 0.0, lambda _, call: None)
         self.departures = Departures(lambda: cast(asyncio.AbstractEventLoop, self))
         self.turns = Turns(lambda: cast(asyncio.AbstractEventLoop, self), self._look)
         self.now_ms = self._look

@@ -21,8 +21,13 @@ _numbers = count()
 class Rpcs:
     """Calls of one client id; `rpcs.SendMessage(request)` returns the answer, or for a stream all its messages."""
 
-    def __init__(self, address: str, client_id: str = "", metadata: Mapping[str, str] | None = None) -> None:
-        self._channel = grpc.insecure_channel(address, OPTIONS)
+    def __init__(
+        self, address: str, client_id: str = "", metadata: Mapping[str, str] | None = None, trust: bytes | None = None
+    ) -> None:
+        if trust is None:
+            self._channel = grpc.insecure_channel(address, OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(trust), OPTIONS)
         self.client_id = client_id or f"client-{next(_numbers)}"
         self.metadata = {
             "x-mq-client-id": self.client_id,

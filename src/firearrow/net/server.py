@@ -29,7 +29,6 @@ from typing import Final, NamedTuple, cast
 from firearrow.clock import Clock
 from firearrow.config.tls import TlsKeys
 from firearrow.events import Events
-from firearrow.machine import memory_bytes
 from firearrow.net.address import remote_of
 from firearrow.net.budget import KEPT_BYTES_MAX, Budget
 from firearrow.net.connections import IDLE_SECONDS_MAX, ConnectionLimit, IdleSweep
@@ -76,7 +75,6 @@ NO_REASONS: Final[Mapping[int, str]] = {}
 
 WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
 REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may pause us
-MEMORY_PARTS: Final = 4  # share of the memory for requests and answers; the page cache needs most
 CALLS_MAX: Final = 1024  # to one client; their memory is that of the frames
 BUSY: Final = ResponseCode.SYSTEM_BUSY
 CLOSE_SECONDS_MAX: Final = 3.0  # for answers to reach their peers, during a stop
@@ -94,6 +92,7 @@ class Peer(asyncio.Protocol):
         self._server = server
         self.is_loopback = is_loopback
         self._is_for_grpc = is_for_grpc
+        self._door = (is_for_grpc and server.grpc_door) or server.door
         self.user: str | None = None
         self._lateness = server.lateness
         self._wire = self._first_wire()
@@ -187,7 +186,7 @@ class Peer(asyncio.Protocol):
         if takes_grpc and hello.startswith(PROXY_HEADERS) and not self._is_named and self._transport is not None:
             HeaderReading(self._server.proxy_headers, self, self._transport).begin(hello)
             return
-        if self._server.door.takes(self, self._transport, hello if hello[:1] == TLS_HELLO else b""):
+        if self._door.takes(self, self._transport, hello if hello[:1] == TLS_HELLO else b""):
             return
         if hello.startswith(HELLO) and takes_grpc and self._transport is not None:
             self._become_grpc(self._transport, hello)
@@ -195,8 +194,7 @@ class Peer(asyncio.Protocol):
             self.close(violation)
 
     def _first_wire(self) -> Connection:
-        server = self._server
-        return Connection(0 if server.door.is_closed else server.frame_bytes_max, server.hot_decoders)
+        return Connection(0 if self._door.is_closed else self._server.frame_bytes_max, self._server.hot_decoders)
 
     def _take_name(self, name: object) -> None:
         self.address, self.host_bytes = remote_of(name)
@@ -651,6 +649,7 @@ class Server:
         self.grpc_methods: Mapping[bytes, Method] = {}
         """gRPC methods by path; without methods, connections of gRPC are closed."""
         self.grpc_limits = GrpcLimits()
+        self.grpc_door: Door | None = None  # of ports for gRPC, None for the door of all
         self.grpc_everywhere = True  # False: only ports for gRPC (``serve_also``) serve it
         self.proxy_headers = ProxyHeaders(lambda: self.loop)
         self.hot_decoders = NO_HOT_DECODERS if plain_ext else hot_decoders()
@@ -663,7 +662,7 @@ class Server:
         self.connection_limit = ConnectionLimit()
         self.refusals = Refusals(handlers, unserved, lambda: self.loop.time())
         self.budget = Budget(
-            memory_bytes_max or memory_bytes() // MEMORY_PARTS,
+            memory_bytes_max,
             self._all,
             lambda: self.loop.time(),
             lambda seconds, call: self.loop.call_later(seconds, call),

@@ -20,6 +20,7 @@ from firearrow.net.loopback import Loopback
 from firearrow.net.proxyheaders import networks_of
 from firearrow.net.replies import Reply
 from firearrow.net.server import Peer
+from firearrow.net.tls import Door
 from firearrow.proxy.access import Anyone, Signed, Users, claimed_user
 from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.config import ProxyConfig
@@ -238,11 +239,24 @@ class LocalProxy:
         """Listen on the port of the configuration (0: a free one) and return it; CannotListen if that fails."""
         server, config = self._broker.server, self._config
         server.grpc_limits = limits_of(config)
+        server.grpc_door = self._door()
         server.proxy_headers.trusted = networks_of(config.proxy_protocol_trusted_networks)
         server.grpc_everywhere = config.enable_remoting_local_proxy_grpc
         self.port = await server.serve_also(host, config.grpc_server_port, is_for_grpc=True)
         server.grpc_methods = self.service.methods()
         return self.port
+
+    def _door(self) -> Door | None:
+        """Make a door of the gRPC port with the proxy's certificate, unless the broker's own door will do.
+
+        Clients of RocketMQ 5 encrypt by default, so a broker without a certificate has one for this run there.
+        """
+        broker, config = self._broker.config, self._config
+        has_certificate = bool(broker.tls_server_cert_path or broker.tls_test_mode_enable)
+        is_wanted = config.tls_server_cert_path or (config.tls_test_mode_enable and not has_certificate)
+        if broker.tls_server_mode == "disabled" or not is_wanted:
+            return None
+        return Door(config, lambda: self._broker.server.loop, makes_late=True)
 
     async def stop(self) -> None:
         """Send clients away, let their pending calls end, and give back their messages.
