@@ -28,6 +28,9 @@ class SilentLink:
 
     def prove(self, user: str | None) -> None: ...
 
+    def for_call(self, user: str | None) -> SilentLink:
+        return self
+
     def end_wait(self, request: AnyCommand) -> None: ...
 
     def pause(self) -> None: ...
@@ -42,6 +45,8 @@ class SilentLink:
 
 class SilentBrokers:
     """One broker with every topic and group."""
+
+    keeps_endpoints = False
 
     def __init__(self) -> None:
         self.pending: list[tuple[AnyCommand, Reply[AnyCommand]]] = []

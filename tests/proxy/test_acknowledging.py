@@ -106,7 +106,7 @@ class Renewing:
         client = Client("c", settings_of_consumer("g", "t"), None)
         client.link = SilentLink(self.brokers)
         self.first = receipt(int(time.time() * 1000))
-        self.renewal.add(client, "g", "t", self.first)
+        self.renewal.add(client, "g", "t", self.first, 0)
         self.done: list[None] = []
 
     def answer(self) -> None:

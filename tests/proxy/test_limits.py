@@ -99,6 +99,16 @@ def test_pending_calls_of_one_kind_are_limited() -> None:
         assert sent.result().status.code == m.Code.OK
 
 
+def test_a_stop_answers_waits_that_no_broker_ends() -> None:
+    with proxy() as it, Rpcs(it.address) as rpcs:
+        call = rpcs.streamed("ReceiveMessage", receive_request("g", "t"))
+        until(lambda: len(it.brokers.pending) == 1)
+        it.on_loop(it.service.end_waits)
+        first, _ = list(call)
+        assert (first.status.code, first.status.message) == (m.Code.MESSAGE_NOT_FOUND, "no new message")
+        it.on_loop(lambda: it.brokers.answer(ResponseCode.POLLING_TIMEOUT))
+
+
 def test_a_receive_that_waits_is_not_counted() -> None:
     with proxy(grpc_consumer_thread_queue_capacity=1) as it, Rpcs(it.address) as rpcs:
         calls = [rpcs.streamed("ReceiveMessage", receive_request("g", "t")) for _ in range(3)]

@@ -15,7 +15,7 @@ from firearrow.broker.core import Broker
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.net.address import host_and_port
-from firearrow.net.grpc import Call, GrpcLimits, drain
+from firearrow.net.grpc import Call, drain
 from firearrow.net.loopback import Loopback
 from firearrow.net.proxyheaders import networks_of
 from firearrow.net.replies import Reply
@@ -25,7 +25,7 @@ from firearrow.proxy.access import Anyone, Signed, Users, claimed_user
 from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
-from firearrow.proxy.service import Service
+from firearrow.proxy.service import Service, limits_of
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
@@ -33,7 +33,6 @@ from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response, request, with_text
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.http2 import STREAMS_MAX
 from firearrow.wire.requests import REQUESTS
 
 HEARTBEAT: Final = RequestCode.HEART_BEAT
@@ -268,12 +267,3 @@ class LocalProxy:
         self.service.end_waits()
         await drain(server.grpc_peers, self._config.grpc_shutdown_time_seconds)
         self.service.stop()
-
-
-def limits_of(config: ProxyConfig) -> GrpcLimits:
-    """Return the limits of connections by the proxy's configuration."""
-    return GrpcLimits(
-        config.grpc_max_inbound_message_size,
-        min(config.grpc_max_concurrent_calls_per_connection, STREAMS_MAX),
-        config.grpc_client_idle_time_mills / 1000,
-    )

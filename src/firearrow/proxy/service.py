@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from firearrow.clock import Clock
-from firearrow.net.grpc import Call, GrpcPeer, Method
+from firearrow.net.grpc import Call, GrpcLimits, GrpcPeer, Method
 from firearrow.proxy.access import Users
 from firearrow.proxy.brokers import Asked, Brokers, Link
 from firearrow.proxy.calls import CallLimit, Context, client_id_of, read, streaming, table_of, unary
@@ -54,6 +54,16 @@ from firearrow.proxy.offsets import Offsets, fail_pull
 from firearrow.proxy.producing import Producing
 from firearrow.proxy.routes import Routes
 from firearrow.proxy.statuses import ProxyError, status_of
+from firearrow.wire.http2 import STREAMS_MAX
+
+
+def limits_of(config: ProxyConfig) -> GrpcLimits:
+    """Return the limits of connections by the proxy's configuration."""
+    return GrpcLimits(
+        config.grpc_max_inbound_message_size,
+        min(config.grpc_max_concurrent_calls_per_connection, STREAMS_MAX),
+        config.grpc_client_idle_time_mills / 1000,
+    )
 
 
 class Service:
