@@ -22,6 +22,7 @@ from firearrow.cli.commands import COMMANDS
 from firearrow.cli.mqadmin.table import ROWS
 from firearrow.cli.pipeline.jobs import JOBS
 from firearrow.config.table import ServerConfig, keys
+from firearrow.config.tls import TLS_FIELDS
 from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.proxy.config import ProxyConfig
@@ -69,23 +70,14 @@ TAKEN_FIELDS = {*vars(logging.makeLogRecord({})), "message", "asctime"}
 TAKEN_FIELDS |= {"time", "level", "logger", "event", "traceback"}
 LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "log"}
 
-CACHE_LIMITS = ("ExpiredSeconds", "RefreshSeconds", "MaxNum")
-
 # Keys whose whole effect is that some values are refused: no broker may pose as a slave.
 ONLY_CHECKED = {*("brokerRole", "authenticationProvider", "authorizationProvider", "authorizationStrategy")}
 
-# Keys of a proxy in front of a cluster, or of access control there, which local mode leaves to the broker.
+# Keys that a proxy in front of a cluster does not read yet, or that only its ports for remoting would need.
 KEYS_OF_CLUSTER_MODE = {
-    *("rocketMQClusterName", "proxyClusterName", "proxyName", "proxyMode", "brokerConfigPath", "namesrvAddr"),
-    *("regionId", "traceOn", "remotingListenPort", "localServeAddr", "remotingAccessAddr"),
-    *("tlsTestModeEnable", "tlsCertPath", "tlsKeyPath", "tlsKeyPassword"),
+    *("proxyClusterName", "proxyName", "brokerConfigPath", "regionId", "traceOn"),
+    *("remotingListenPort", "remotingAccessAddr"),
     *("sendLatencyEnable", "startDetectorEnable", "detectTimeout", "detectInterval"),
-    *(f"{cache}{limit}" for cache in ("topicRouteServiceCache", "topicConfigCache") for limit in CACHE_LIMITS),
-    *(
-        f"{cache}{limit}"
-        for cache in ("subscriptionGroupConfigCache", "userCache", "aclCache")
-        for limit in CACHE_LIMITS
-    ),
     *("transactionHeartbeatPeriodSecond", "transactionHeartbeatBatchNum"),
     *("transactionDataExpireMillis", "transactionDataExpireScanPeriodMillis"),
     *("transactionDataMaxNum", "transactionDataMaxWaitClearMillis"),
@@ -93,9 +85,8 @@ KEYS_OF_CLUSTER_MODE = {
     *("remotingWaitTimeMillsInSendQueue", "remotingWaitTimeMillsInPullQueue"),
     *("remotingWaitTimeMillsInHeartbeatQueue", "remotingWaitTimeMillsInUpdateOffsetQueue"),
     *("remotingWaitTimeMillsInTopicRouteQueue", "remotingWaitTimeMillsInDefaultQueue"),
-    *("authenticationEnabled", "authenticationMetadataProvider", "authenticationStrategy", "authenticationWhitelist"),
-    *("innerClientAuthenticationCredentials", "authorizationMetadataProvider", "authorizationWhitelist"),
-    *("authorizationEnabled", "statefulAuthenticationCacheMaxNum", "statefulAuthenticationCacheExpiredSecond"),
+    *("authenticationMetadataProvider", "authorizationMetadataProvider", "authenticationStrategy"),
+    *("statefulAuthenticationCacheMaxNum", "statefulAuthenticationCacheExpiredSecond"),
 }
 
 
@@ -319,14 +310,14 @@ def test_no_configuration_key_is_idle(struct: type[ServerConfig]) -> None:
 
 
 def test_no_key_of_the_proxy_is_idle() -> None:
-    """The proxy reads its keys itself: a broker's key of the same name does not count."""
-    proxy = SOURCE / "proxy"
+    """The proxy and its command read its keys: a broker's key of the same name does not count."""
+    places = SOURCE / "proxy", SOURCE / "cli" / "serving"
     read = {
         node.attr
         for path, node in nodes(SOURCE)
-        if isinstance(node, ast.Attribute) and path.is_relative_to(proxy) and path != proxy / "config.py"
+        if isinstance(node, ast.Attribute) and any(map(path.is_relative_to, places)) and path.name != "config.py"
     }
-    own = ProxyConfig.__annotations__.keys()
+    own = ProxyConfig.__annotations__.keys() - set(TLS_FIELDS)
     idle = [name for name, key in keys(ProxyConfig).items() if key.field in own and key.field not in read]
     assert [name for name in idle if name not in KEYS_OF_CLUSTER_MODE | ONLY_CHECKED] == []
 
