@@ -32,6 +32,8 @@ from firearrow.net import tls
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of
 from firearrow.net.client import Client, Handler, ServerRequest
+from firearrow.net.grpc import drain
+from firearrow.net.proxyheaders import networks_of
 from firearrow.net.replies import Reply, in_task, run
 from firearrow.net.server import Server
 from firearrow.net.tasks import Tasks
@@ -41,7 +43,7 @@ from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.clusteraccess import ClusterAccess, Sender, patient
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
-from firearrow.proxy.service import Service
+from firearrow.proxy.service import Service, limits_of
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, ClusterInfo, Route, TopicConfig
@@ -195,6 +197,15 @@ class ClusterCalls:
     def tell(self, broker: str, request: AnyCommand) -> None:
         """Send a one-way request."""
         self._brokers.tell(broker, with_text(request))
+
+    def end_wait(self, request: AnyCommand) -> None:
+        """Do nothing: a broker has no request for that, and its late messages are given back."""
+
+    def pause(self) -> None:
+        """Do nothing: brokers do not know which client reads."""
+
+    def resume(self) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing: the connections are those of all."""
@@ -556,13 +567,18 @@ class ClusterProxy:
         if config.authentication_enabled:
             methods = {path: patient(method) for path, method in methods.items()}
         self._server.grpc_methods = methods
+        self._server.grpc_limits = limits_of(config)
+        self._server.proxy_headers.trusted = networks_of(config.proxy_protocol_trusted_networks)
         self.port = await self._server.bind(config.bind_address, config.grpc_server_port, shares_port=shares_port)
         self._brokers.start()
         await self._server.serve()
         return self.port
 
     async def stop(self) -> None:
-        """Give back the messages of clients, and close all connections."""
+        """Send clients away, let their pending calls end, give back their messages, and close all connections."""
+        self._server.retire_grpc()
+        self.service.end_waits()
+        await drain(self._server.grpc_peers, self._config.grpc_shutdown_time_seconds)
         self.service.stop()
         await self._server.stop()
         await self._brokers.stop()

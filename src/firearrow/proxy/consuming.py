@@ -25,7 +25,7 @@ from firearrow.net.grpc import Call
 from firearrow.net.replies import Reply, run
 from firearrow.proxy.access import Users
 from firearrow.proxy.brokers import Brokers
-from firearrow.proxy.calls import Context
+from firearrow.proxy.calls import Context, leave_turn
 from firearrow.proxy.clients import Client, Clients
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.delivery import message_of, records_in
@@ -51,13 +51,15 @@ from firearrow.proxy.renewal import Renewal
 from firearrow.proxy.statuses import ProxyError, status, status_of, status_of_all, status_of_answer
 from firearrow.proxy.times import duration_ms, timestamp_of
 from firearrow.proxy.validation import check_filter, check_group, check_invisible_ms, check_topic
-from firearrow.wire.client_bodies import SubscriptionGroupConfig, tags_in
+from firearrow.proxy.waits import Waits
+from firearrow.wire import fastjson
+from firearrow.wire.client_bodies import BatchAckBody, SubscriptionGroupConfig, tags_in
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import request as remoting_request
 from firearrow.wire.command import typed_request
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import PopMessage
-from firearrow.wire.pop import ANY_QUEUE, TOPIC, Handle, parse_order_counts
+from firearrow.wire.pop import ANY_QUEUE, TOPIC, Handle, batch_acks, parse_order_counts
 
 log = logging.getLogger(__name__)
 
@@ -67,6 +69,7 @@ ATTEMPT_CHARS_MAX: Final = 255
 FROM_NOW: Final = 1  # of RocketMQ's ConsumeInitMode: a new group begins at the end
 ACK_MS_MAX: Final = 3000
 POP_MORE_MS: Final = 3000  # for the answer, beyond the broker's own waiting time
+BATCH_BITS_MAX: Final = 4096  # from the first offset of a pop to that of its message
 NACK_MS: Final = 1000
 """Invisible time of messages that were popped for a client that has given up."""
 _NO_POLLING_TIME: Final = "The deadline time remaining is not enough for polling, please check network condition"
@@ -97,6 +100,14 @@ class _Popped(NamedTuple):
         return self.view.unique_key or self.view.offset_message_id
 
 
+class _Acked(NamedTuple):
+    """A message to acknowledge, and the place of the result; without ``reply`` the request is for several messages."""
+
+    result: AckMessageResultEntry
+    receipt: Receipt
+    reply: Reply[AnyCommand] | None = None
+
+
 class Consuming:
     """Handlers of consumers' calls."""
 
@@ -108,6 +119,7 @@ class Consuming:
         self._clock = clock
         self._renewed = Renewed()
         self.renewal = Renewal(self._renewed, config, clock)
+        self.waits = Waits()
         self._turn = count()
 
     # --- ReceiveMessage ---
@@ -139,7 +151,7 @@ class Consuming:
             command = self._pop_of_lite(context, request, invisible_ms, wait_ms, broker)
         else:
             command = self._pop(request, invisible_ms, wait_ms, in_order=in_order)
-        answer = await context.link.call(broker, command, wait_ms + POP_MORE_MS)
+        answer = await self.waits.answer(context, broker, command, wait_ms + POP_MORE_MS)
         context.link.prove(context.user)  # another call of the connection may have been another user's
         if answer.code:
             _send_nothing(context.call, answer, self._clock.now_ms())
@@ -272,35 +284,55 @@ class Consuming:
         check_group(request.group.name)
         topic, group = request.topic.name, request.group.name
         answer = AckMessageResponse()
-        sent: list[tuple[AckMessageResultEntry, Receipt | None, Reply[AnyCommand] | None]] = []
-        for entry in request.entries:
+        sent: list[_Acked] = []
+        together: dict[str, list[_Acked]] = {}  # by brokers
+        for number, entry in enumerate(request.entries):
+            await leave_turn(number)
             result = answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
             try:
-                receipt = self._valid(group, topic, entry.receipt_handle, entry.lite_topic)
+                receipt = await self._valid(group, topic, entry.receipt_handle, entry.lite_topic)
             except ProxyError as error:
                 result.status.CopyFrom(status_of(error))
-                sent.append((result, None, None))
+                continue
+            broker = receipt.handle.broker_name
+            if self._config.enable_batch_ack and not entry.lite_topic and is_batchable(receipt.handle):
+                together.setdefault(broker, []).append(_Acked(result, receipt))
                 continue
             command = remoting_request(RequestCode.ACK_MESSAGE, receipt.fields(group, topic))
-            sent.append((result, receipt, context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX)))
-        for result, acked, reply in sent:
-            if reply is not None and acked is not None:
-                result.status.CopyFrom(await self._acknowledged(reply, group, topic, acked))
+            sent.append(_Acked(result, receipt, context.link.call(broker, command, ACK_MS_MAX)))
+        for acked in sent:
+            assert acked.reply is not None, "each has its request"
+            acked.result.status.CopyFrom(await self._acknowledged(acked.reply, group, topic, acked.receipt))
+        for broker, some in together.items():
+            outcome = await self._acknowledged_together(context, broker, group, topic, some)
+            for acked in some:
+                acked.result.status.CopyFrom(outcome)
         codes = {Code(entry.status.code) for entry in answer.entries}
         answer.status.CopyFrom(status_of_all(codes, "ack message result is empty"))
         return answer
+
+    async def _acknowledged_together(
+        self, context: Context, broker: str, group: str, topic: str, some: Sequence[_Acked]
+    ) -> Status:
+        body = BatchAckBody(broker, batch_acks(group, topic, [acked.receipt.handle for acked in some]))
+        command = remoting_request(RequestCode.BATCH_ACK_MESSAGE, {"bname": broker}, fastjson.dumps(body))
+        try:
+            answer = await context.link.call(broker, command, ACK_MS_MAX)
+        except (ProxyError, OSError) as error:
+            return status_of(_about_handle(error))
+        if not answer.code:
+            for acked in some:
+                self._done(group, topic, acked.receipt)
+        return _status_of_ack(answer)
 
     async def _acknowledged(self, reply: Reply[AnyCommand], group: str, topic: str, receipt: Receipt) -> Status:
         try:
             answer = await reply
         except (ProxyError, OSError) as error:
             return status_of(_about_handle(error))
-        if answer.code == ResponseCode.SUCCESS:
+        if not answer.code:
             self._done(group, topic, receipt)
-            return status(Code.OK)
-        if answer.code in (ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL):
-            return status(Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
-        return status_of_answer(answer.code, answer.remark)
+        return _status_of_ack(answer)
 
     async def change(
         self, context: Context, request: ChangeInvisibleDurationRequest
@@ -311,7 +343,7 @@ class Consuming:
         invisible_ms = duration_ms(request.invisible_duration)
         check_invisible_ms(invisible_ms, self._config)
         topic, group = request.topic.name, request.group.name
-        receipt = self._valid(group, topic, request.receipt_handle, request.lite_topic)
+        receipt = await self._valid(group, topic, request.receipt_handle, request.lite_topic)
         self.renewal.drop(group, topic, receipt)
         fields = receipt.fields(group, topic) | {"invisibleTime": str(invisible_ms)}
         if request.suspend:
@@ -329,16 +361,23 @@ class Consuming:
         check_topic(request.topic.name)
         check_group(request.group.name)
         topic, group = request.topic.name, request.group.name
-        receipt = self._renewed.newest(group, topic, parse_receipt(request.receipt_handle, request.lite_topic))
+        receipt = await self._newest(group, topic, request.receipt_handle, request.lite_topic)
         if receipt.log_offset is None:
             raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
         await _answer(context, receipt, _burial(receipt, group, topic, request.message_id))
         self._drop(context, receipt, group, topic)
         return ForwardMessageToDeadLetterQueueResponse(status=status(Code.OK))
 
-    def _valid(self, group: str, topic: str, text: str, lite_topic: str) -> Receipt:
+    async def _newest(self, group: str, topic: str, text: str, lite_topic: str) -> Receipt:
+        """Newest handle of a message, after a renewal in progress; ProxyError for a text that is none."""
+        receipt = parse_receipt(text, lite_topic)
+        if self.renewal.in_progress:
+            await self.renewal.settled(group, topic, receipt)
+        return self._renewed.newest(group, topic, receipt)
+
+    async def _valid(self, group: str, topic: str, text: str, lite_topic: str) -> Receipt:
         """Newest handle of a message that is still invisible; ProxyError for any other."""
-        receipt = self._renewed.newest(group, topic, parse_receipt(text, lite_topic))
+        receipt = await self._newest(group, topic, text, lite_topic)
         if receipt.handle.visible_ms <= self._clock.now_ms():
             self._done(group, topic, receipt)
             raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
@@ -394,6 +433,22 @@ def _about_handle(error: ProxyError | OSError) -> ProxyError | OSError:
     if isinstance(error, ProxyError) and error.code == Code.BAD_REQUEST:
         return ProxyError(Code.INVALID_RECEIPT_HANDLE, error.message)
     return error
+
+
+def is_batchable(handle: Handle) -> bool:
+    """Tell whether a handle may stand in a request that acknowledges several messages, as a bit of its pop.
+
+    A client can name any offset, and each would be a bit.
+    """
+    return not handle.is_ordered and 0 <= handle.queue_offset - handle.start_offset < BATCH_BITS_MAX
+
+
+def _status_of_ack(answer: AnyCommand) -> Status:
+    if answer.code == ResponseCode.SUCCESS:
+        return status(Code.OK)
+    if answer.code in (ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL):
+        return status(Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
+    return status_of_answer(answer.code, answer.remark)
 
 
 def _check_texts(request: ReceiveMessageRequest) -> None:

@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from typing import Final
 
 from firearrow.clock import Clock
-from firearrow.net.grpc import Call, GrpcPeer, Method
+from firearrow.net.grpc import Call, GrpcLimits, GrpcPeer, Method
 from firearrow.proxy.access import Users
 from firearrow.proxy.brokers import Asked, Brokers, Link
-from firearrow.proxy.calls import Context, client_id_of, read, streaming, table_of, unary
-from firearrow.proxy.clients import Clients
+from firearrow.proxy.calls import CallLimit, Context, client_id_of, read, streaming, table_of, unary
+from firearrow.proxy.clients import TELEMETRY_BYTES_MAX, Clients
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.consuming import Consuming, fail_receive
 from firearrow.proxy.lite import LiteSubscriptions
@@ -54,6 +54,16 @@ from firearrow.proxy.offsets import Offsets, fail_pull
 from firearrow.proxy.producing import Producing
 from firearrow.proxy.routes import Routes
 from firearrow.proxy.statuses import ProxyError, status_of
+from firearrow.wire.http2 import STREAMS_MAX
+
+
+def limits_of(config: ProxyConfig) -> GrpcLimits:
+    """Return the limits of connections by the proxy's configuration."""
+    return GrpcLimits(
+        config.grpc_max_inbound_message_size,
+        min(config.grpc_max_concurrent_calls_per_connection, STREAMS_MAX),
+        config.grpc_client_idle_time_mills / 1000,
+    )
 
 
 class Service:
@@ -62,6 +72,9 @@ class Service:
     def __init__(self, brokers: Brokers, users: Users, config: ProxyConfig, clock: Clock) -> None:
         self._brokers = brokers
         self._users = users
+        self._config = config
+        self._managing = CallLimit(config.grpc_client_manager_thread_queue_capacity)
+        self._receiving = CallLimit(config.grpc_consumer_thread_queue_capacity)
         self.clients: Final = Clients(brokers, users, config, clock)
         self.consuming: Final = Consuming(brokers, users, self.clients, config, clock)
         self._producing = Producing(brokers, config, clock)
@@ -72,56 +85,94 @@ class Service:
 
     def methods(self) -> Mapping[bytes, Method]:
         """Methods by their paths."""
-        one, clients, offsets = self._open, self.clients, self._offsets
-        consuming, producing = self.consuming, self._producing
-        return table_of(
-            [
-                unary("QueryRoute", QueryRouteRequest, QueryRouteResponse, one, self._routes.route),
-                unary("Heartbeat", HeartbeatRequest, HeartbeatResponse, one, clients.heartbeat),
-                unary("SendMessage", SendMessageRequest, SendMessageResponse, one, producing.send),
-                unary("QueryAssignment", QueryAssignmentRequest, QueryAssignmentResponse, one, self._routes.assignment),
-                streaming("ReceiveMessage", ReceiveMessageRequest, one, consuming.receive, fail_receive),
-                unary("AckMessage", AckMessageRequest, AckMessageResponse, one, consuming.ack),
-                unary(
-                    "ForwardMessageToDeadLetterQueue",
-                    ForwardMessageToDeadLetterQueueRequest,
-                    ForwardMessageToDeadLetterQueueResponse,
-                    one,
-                    consuming.forward,
-                ),
-                unary("EndTransaction", EndTransactionRequest, EndTransactionResponse, one, producing.end),
-                Method("Telemetry", self._telemetry, takes_stream=True),
-                unary(
-                    "NotifyClientTermination",
-                    NotifyClientTerminationRequest,
-                    NotifyClientTerminationResponse,
-                    one,
-                    clients.terminated,
-                ),
-                unary(
-                    "ChangeInvisibleDuration",
-                    ChangeInvisibleDurationRequest,
-                    ChangeInvisibleDurationResponse,
-                    one,
-                    consuming.change,
-                ),
-                unary("RecallMessage", RecallMessageRequest, RecallMessageResponse, one, producing.recall),
-                unary(
-                    "SyncLiteSubscription",
-                    SyncLiteSubscriptionRequest,
-                    SyncLiteSubscriptionResponse,
-                    one,
-                    self._lite.sync,
-                ),
-                streaming("PullMessage", PullMessageRequest, one, offsets.pull, fail_pull),
-                unary("UpdateOffset", UpdateOffsetRequest, UpdateOffsetResponse, one, offsets.update),
-                unary("GetOffset", GetOffsetRequest, GetOffsetResponse, one, offsets.get),
-                unary("QueryOffset", QueryOffsetRequest, QueryOffsetResponse, one, offsets.query),
-            ]
-        )
+        return table_of([*self._of_clients(), *self._of_producers(), *self._of_consumers(), *self._of_offsets()])
+
+    def _of_clients(self) -> list[Method]:
+        """Methods of all clients: routes, and the registration of a client."""
+        one, clients, managing = self._open, self.clients, self._managing
+        routing, routes = CallLimit(self._config.grpc_route_thread_queue_capacity), self._routes
+        return [
+            unary("QueryRoute", QueryRouteRequest, QueryRouteResponse, one, routing, routes.route),
+            unary("QueryAssignment", QueryAssignmentRequest, QueryAssignmentResponse, one, routing, routes.assignment),
+            unary("Heartbeat", HeartbeatRequest, HeartbeatResponse, one, managing, clients.heartbeat),
+            Method("Telemetry", self._telemetry, takes_stream=True),
+            unary(
+                "NotifyClientTermination",
+                NotifyClientTerminationRequest,
+                NotifyClientTerminationResponse,
+                one,
+                managing,
+                clients.terminated,
+            ),
+            unary(
+                "SyncLiteSubscription",
+                SyncLiteSubscriptionRequest,
+                SyncLiteSubscriptionResponse,
+                one,
+                managing,
+                self._lite.sync,
+            ),
+        ]
+
+    def _of_producers(self) -> list[Method]:
+        one, config, producing = self._open, self._config, self._producing
+        sending = CallLimit(config.grpc_producer_thread_queue_capacity)
+        deciding = CallLimit(config.grpc_transaction_thread_queue_capacity)
+        return [
+            unary(
+                "SendMessage",
+                SendMessageRequest,
+                SendMessageResponse,
+                one,
+                sending,
+                producing.send,
+                bytes_max=config.grpc_max_inbound_message_size,
+            ),
+            unary("EndTransaction", EndTransactionRequest, EndTransactionResponse, one, deciding, producing.end),
+            unary("RecallMessage", RecallMessageRequest, RecallMessageResponse, one, sending, producing.recall),
+        ]
+
+    def _of_consumers(self) -> list[Method]:
+        one, consuming, receiving = self._open, self.consuming, self._receiving
+        return [
+            streaming("ReceiveMessage", ReceiveMessageRequest, one, receiving, consuming.receive, fail_receive),
+            unary("AckMessage", AckMessageRequest, AckMessageResponse, one, receiving, consuming.ack),
+            unary(
+                "ForwardMessageToDeadLetterQueue",
+                ForwardMessageToDeadLetterQueueRequest,
+                ForwardMessageToDeadLetterQueueResponse,
+                one,
+                receiving,
+                consuming.forward,
+            ),
+            unary(
+                "ChangeInvisibleDuration",
+                ChangeInvisibleDurationRequest,
+                ChangeInvisibleDurationResponse,
+                one,
+                receiving,
+                consuming.change,
+                echoed="receipt_handle",
+            ),
+        ]
+
+    def _of_offsets(self) -> list[Method]:
+        one, offsets, receiving = self._open, self._offsets, self._receiving
+        return [
+            streaming("PullMessage", PullMessageRequest, one, receiving, offsets.pull, fail_pull),
+            unary("UpdateOffset", UpdateOffsetRequest, UpdateOffsetResponse, one, receiving, offsets.update),
+            unary("GetOffset", GetOffsetRequest, GetOffsetResponse, one, receiving, offsets.get),
+            unary("QueryOffset", QueryOffsetRequest, QueryOffsetResponse, one, receiving, offsets.query),
+        ]
+
+    def end_waits(self) -> None:
+        """Answer the calls that wait for messages."""
+        self.consuming.waits.end()
+        self._offsets.waits.end()
 
     def stop(self) -> None:
         """Give back the messages that clients have not acknowledged."""
+        self.clients.stop()
         self.consuming.renewal.stop()
 
     def _open(self, call: Call) -> Context:
@@ -140,7 +191,8 @@ class Service:
     def _telemetry(self, call: Call, data: bytes) -> None:
         try:
             context = self._open(call)
-            command = read(TelemetryCommand, data)
+            command = read(TelemetryCommand, data, TELEMETRY_BYTES_MAX)
+            self._managing.check()
         except ProxyError as error:
             call.send(TelemetryCommand(status=status_of(error)).SerializeToString())
             call.end()
@@ -148,7 +200,7 @@ class Service:
         if call.ended is None:
             call.cancelled = lambda: self.clients.stream_ended(context, is_broken=True)
             call.ended = lambda: self._stream_ended(context)
-        self.clients.telemetry(context, command)
+        self.clients.telemetry(context, command, self._managing)
 
     def _stream_ended(self, context: Context) -> None:
         self.clients.stream_ended(context, is_broken=False)
