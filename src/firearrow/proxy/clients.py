@@ -229,18 +229,8 @@ class Clients:
 
         kind = command.WhichOneof("command")
         if kind == "settings":
-<<<<<<< HEAD
-            run(
-                self._settle(context, command.settings, call),
-                lambda settled: call.send(
-                    TelemetryCommand(status=status(Code.OK), settings=settled).SerializeToString()
-                ),
-                lambda error: _fail_stream(call, error),
-            )
-=======
             limit.pending += 1
-            run(self._settle(context, command.settings), settled, failed)
->>>>>>> w-edges
+            run(self._settle(context, command.settings, call), settled, failed)
         elif kind == "thread_stack_trace":
             self._answer_trace(command.thread_stack_trace, command.status)
         elif kind == "verify_message_result":
@@ -288,17 +278,14 @@ class Clients:
     def _entered(self, context: Context, settings: Settings, stream: Call | None) -> Client:
         """Enter a client with its settings, and its stream, if it has one."""
         client = self._table.get(_key_of(context))
+        if client is not None and stream is None:
+            return client  # its settings have come meanwhile
         size = CLIENT_BYTES + SETTINGS_PARTS * settings.ByteSize()
         self._make_room(size, client)
         if client is None:
             client = self._table[_key_of(context)] = Client(context.client_id, settings, context.user)
-<<<<<<< HEAD
-        elif stream is None:
-            return client  # its settings have come meanwhile
-=======
         self._size += size - client.size
         client.size = size
->>>>>>> w-edges
         client.settings = settings
         client.settled_ms = self._clock.now_ms()
         client.version = context.version
@@ -308,9 +295,11 @@ class Clients:
             client.address = context.address
             if old is not None:
                 old.close()
-        self._streamless.pop(_key_of(context), None)
+        self._streamless.pop(client.key, None)
+        if stream is None:
+            self._streamless[client.key] = client
         self._note_heard(client)
-        if context.call.is_over:  # the stream has ended while its settings were checked
+        if stream is not None and stream.is_over:  # the stream has ended while its settings were checked
             self.stream_ended(context, is_broken=True)
         return client
 
