@@ -220,12 +220,37 @@ class OffsetWrapper(Body, frozen=True):
     pull_offset: int = 0
     last_timestamp: int = 0
 
+    @property
+    def lag(self) -> int:
+        """Count of messages that the group has not consumed; all of the queue's if it has committed no offset (-1)."""
+        return max(0, self.broker_offset - max(0, self.consumer_offset))
+
+    @property
+    def diff(self) -> int:
+        """Lag as RocketMQ's tools show it: one more without an offset, below 0 for an offset beyond the queue's end."""
+        return self.broker_offset - self.consumer_offset
+
+    @property
+    def in_flight(self) -> int:
+        """Count of messages that the group has pulled and not consumed."""
+        return self.pull_offset - self.consumer_offset
+
 
 class ConsumeStats(Body, frozen=True):
     """208: positions of a group, and the messages a second that it consumes."""
 
     offset_table: dict[MessageQueue, OffsetWrapper]
     consume_tps: float = 0.0
+
+    @property
+    def diff(self) -> int:
+        """Sum over the queues."""
+        return sum(at.diff for at in self.offset_table.values())
+
+    @property
+    def in_flight(self) -> int:
+        """Sum over the queues."""
+        return sum(at.in_flight for at in self.offset_table.values())
 
 
 class ResetOffsets(Body, frozen=True):

@@ -123,10 +123,9 @@ class ProgressProcessor:
                 if not self._may_consume(group, topic):
                     continue
                 table = yield from self._progress_in_topic(group, topic, config.write_queue_nums)
-                for at in table.values():
-                    waiting += at.broker_offset - at.consumer_offset
-                    in_flight += at.pull_offset - at.consumer_offset
                 stats = ConsumeStats(table, self._stats.group_get_tps(group, topic))
+                waiting += stats.diff
+                in_flight += stats.in_flight
                 written.append(Raw((yield from fastjson.dumps_in_steps(stats))))
             groups.append({group: written})
             yield

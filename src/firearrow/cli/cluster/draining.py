@@ -10,6 +10,7 @@ A new registration of the broker restores the permission of some topics. So each
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Final, NamedTuple
@@ -141,15 +142,11 @@ async def _puts(admin: Admin, master: Server) -> str:
 
 async def _lags(admin: Admin, master: Server) -> dict[str, int]:
     """Lag of online groups on a broker, by group."""
-    progress = await admin.offsets.all_progress(master.address, ordered=False, seconds=ALL_SECONDS)
-    lags: dict[str, int] = {}
-    for groups in progress.consume_stats_list:
-        for group, parts in groups.items():
-            ends = (at for stats in parts for at in stats.offset_table.values())
-            lag = sum(max(at.broker_offset - max(at.consumer_offset, 0), 0) for at in ends)
-            if lag and not is_system_group(group):
-                lags[group] = lags.get(group, 0) + lag
-    return {group: lag for group, lag in lags.items() if await _is_online(admin, master, group)}
+    lags: Counter[str] = Counter()
+    for group, _, at in await admin.offsets.of_groups(master.address, ALL_SECONDS):
+        if not is_system_group(group):
+            lags[group] += at.lag
+    return {group: lag for group, lag in lags.items() if lag and await _is_online(admin, master, group)}
 
 
 async def _is_online(admin: Admin, master: Server, group: str) -> bool:

@@ -20,7 +20,7 @@ from firearrow.cli.cluster.masters import (
 )
 from firearrow.cli.cluster.offsets import Move, move_all, state_of
 from firearrow.cli.cluster.options import ANY, ClusterOptions, Group
-from firearrow.cli.cluster.progress import found_of
+from firearrow.cli.cluster.progress import committed, found_of
 from firearrow.cli.cluster.undo import (
     FromFile,
     Had,
@@ -292,13 +292,9 @@ async def group_now(admin: Admin, group: str, *, with_offsets: bool) -> GroupUnd
                 forbidden.append(Had(master.broker, topics))
     offsets = [
         At(queue.topic, queue.broker_name, queue.queue_id, offset)
-        for queue, offset in (await _offsets(admin, group) if with_offsets else {}).items()
+        for queue, offset in (committed(await found_of(admin, group)) if with_offsets else {}).items()
     ]
     return GroupUndo(group=group, configs=configs, forbidden=forbidden, offsets=offsets, **circumstances(admin))
-
-
-async def _offsets(admin: Admin, group: str) -> Mapping[MessageQueue, int]:
-    return {it.queue: it.offset for it in await found_of(admin, group) if it.offset >= 0}
 
 
 async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
@@ -327,7 +323,7 @@ async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
 async def _moved_back(admin: Admin, undo: GroupUndo, addresses: Mapping[str, str], *, apply: bool) -> list[list[Cell]]:
     """Reset the group to its former offset in each queue that still exists."""
     ends = await _ends(admin, undo.offsets, addresses)
-    before = await _offsets(admin, undo.group)
+    before = committed(await found_of(admin, undo.group))
     moves: dict[At, Move] = {}
     for at in undo.offsets:
         if at.queue in ends:
@@ -336,7 +332,7 @@ async def _moved_back(admin: Admin, undo: GroupUndo, addresses: Mapping[str, str
             moves[at] = Move(at.topic, at.broker, at.queue_id, before.get(at.queue), after)
     if apply:
         await move_all(admin, undo.group, list(moves.values()), addresses)
-        now = await _offsets(admin, undo.group)
+        now = committed(await found_of(admin, undo.group))
     rows: list[list[Cell]] = []
     for at in undo.offsets:
         move = moves.get(at)

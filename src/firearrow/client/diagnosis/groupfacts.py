@@ -50,11 +50,6 @@ class QueueProgress(NamedTuple):
     offsets: OffsetWrapper
     ends: TopicOffset
 
-    @property
-    def lag(self) -> int:
-        """Count of messages that are not consumed."""
-        return max(0, self.ends.max_offset - self.offsets.consumer_offset)
-
 
 class InspectedMessage(NamedTuple):
     """Message that was examined: its first topic, and the count of its failures."""
@@ -112,7 +107,7 @@ class GroupFacts:
 
     def lag(self, topic: str) -> int:
         """Count of messages of a topic that are not consumed."""
-        return sum(place.lag for queue, place in self.places.items() if queue.topic == topic)
+        return sum(place.offsets.lag for queue, place in self.places.items() if queue.topic == topic)
 
 
 async def collect(admin: Admin, group: str, now_ms: int, topic: str | None = None) -> GroupFacts:
