@@ -251,7 +251,20 @@ def _lag(value: Callable[[Lag, int], int]) -> Reading:
 
 
 def _age(since_ms: int, now_ms: int) -> int:
-    return max(0, now_ms - since_ms) if since_ms else 0
+    return max(0, now_ms - since_ms) if since_ms > 0 else 0
+
+
+def _unread(sources: Sources, topic: str, queue_id: int, queue_offset: int) -> int:
+    """Count of messages of a queue from an offset on."""
+    return max(0, sources.context.store.max_queue_offset(topic, queue_id) - queue_offset)
+
+
+def _unread_ms(sources: Sources, topic: str, queue_id: int, queue_offset: int) -> int:
+    """Age of the first of these; 0 without any."""
+    if not _unread(sources, topic, queue_id, queue_offset):
+        return 0
+    since_ms = sources.context.store.store_time_of(topic, queue_id, queue_offset)
+    return _age(since_ms, sources.context.clock.now_ms())
 
 
 def _dead(sources: Sources, key: tuple[str, str]) -> Labels:
@@ -282,17 +295,11 @@ def _reserve(sources: Sources) -> Iterator[Sample]:
 
 
 def _timer_behind(sources: Sources) -> int:
-    end = sources.context.store.max_queue_offset(names.TIMER_TOPIC, 0)
-    return max(0, end - sources.timers.progress.queue_offset)
+    return _unread(sources, names.TIMER_TOPIC, 0, sources.timers.progress.queue_offset)
 
 
 def _timer_late(sources: Sources) -> int:
-    context = sources.context
-    if not _timer_behind(sources):
-        return 0
-    at = sources.timers.progress.queue_offset
-    since_ms = context.store.store_time_of(names.TIMER_TOPIC, 0, at)
-    return _age(max(0, since_ms), context.clock.now_ms())
+    return _unread_ms(sources, names.TIMER_TOPIC, 0, sources.timers.progress.queue_offset)
 
 
 def _timer_waiting(sources: Sources) -> int:
@@ -342,18 +349,14 @@ _PUT_OK: Final = {"put_status": "PUT_OK"}  # a put that fails is retried, and co
 
 def _revive_lag(sources: Sources) -> Iterator[Sample]:
     for queue in sources.revive_queues():
-        end = sources.context.store.max_queue_offset(queue.topic, queue.queue_id)
-        yield Sample({"queue_id": queue.queue_id}, max(0, end - queue.next_offset))
+        count = _unread(sources, queue.topic, queue.queue_id, queue.next_offset)
+        yield Sample({"queue_id": queue.queue_id}, count)
 
 
 def _revive_late(sources: Sources) -> Iterator[Sample]:
-    context = sources.context
     for queue in sources.revive_queues():
-        since_ms = 0
-        if not queue.is_read:
-            place = queue.topic, queue.queue_id, queue.next_offset
-            since_ms = max(0, context.store.store_time_of(*place))
-        yield Sample({"queue_id": queue.queue_id}, _age(since_ms, context.clock.now_ms()))
+        age_ms = _unread_ms(sources, queue.topic, queue.queue_id, queue.next_offset)
+        yield Sample({"queue_id": queue.queue_id}, age_ms)
 
 
 # --- requests ---
