@@ -143,7 +143,7 @@ async def _puts(admin: Admin, master: Server) -> str:
 async def _lags(admin: Admin, master: Server) -> dict[str, int]:
     """Lag of online groups on a broker, by group."""
     lags: Counter[str] = Counter()
-    for group, _, at in await admin.offsets.of_groups(master.address, ALL_SECONDS):
+    for group, _, at in await admin.offsets.positions(master.address, ALL_SECONDS):
         if not is_system_group(group):
             lags[group] += at.lag
     return {group: lag for group, lag in lags.items() if lag and await _is_online(admin, master, group)}

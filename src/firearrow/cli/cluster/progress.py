@@ -49,7 +49,7 @@ async def found_of(admin: Admin, group: str, topic: str | None = None) -> list[P
 async def of_all(admin: Admin, wanted: Callable[[str], bool]) -> list[Progress]:
     """Give the progress of all groups with wanted names, without the system groups of brokers."""
     masters = masters_in(await admin.cluster())
-    parts = await concurrently(masters, lambda master: admin.offsets.of_groups(master.address, ALL_SECONDS))
+    parts = await concurrently(masters, lambda master: admin.offsets.positions(master.address, ALL_SECONDS))
     found = (Progress(*row) for part in parts for row in part)
     return _in_order(it for it in found if wanted(it.group) and not is_system_group(it.group))
 

@@ -152,8 +152,8 @@ class Offsets(Part):
         code, kind = Code.GET_BROKER_CONSUME_STATS, AllConsumeStats[ConsumeStats]
         return await self._calls.read(address, code, kind, headers.AllProgress(ordered), seconds=seconds)
 
-    async def of_groups(self, address: str, seconds: float) -> list[tuple[str, MessageQueue, OffsetWrapper]]:
-        """Give the position of each group in each queue."""
+    async def positions(self, address: str, seconds: float) -> list[tuple[str, MessageQueue, OffsetWrapper]]:
+        """Give the position of each group in each of its queues."""
         return [
             (group, queue, at)
             for groups in (await self.all_progress(address, ordered=False, seconds=seconds)).consume_stats_list

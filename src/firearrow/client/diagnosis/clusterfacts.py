@@ -165,7 +165,7 @@ class _BrokerCollector:
     async def _collect_lags(self) -> set[str]:
         """Collect the groups and their progress; returns the topics that they consume."""
         address = self.broker.address
-        found = await self._admin.offsets.of_groups(address, PROGRESS_SECONDS)
+        found = await self._admin.offsets.positions(address, PROGRESS_SECONDS)
         table = await self._admin.groups.configs(address)
         self.groups = [name for name in table.subscription_group_table if not names.is_system_group(name)]
         behind: Counter[tuple[str, str]] = Counter()

@@ -94,7 +94,7 @@ async def _add(taken: Sample, admin: Admin, broker: BrokerFacts) -> None:
 async def _add_groups(taken: Sample, admin: Admin, broker: BrokerFacts) -> set[str]:
     """Add all groups; returns their topics."""
     ends: dict[tuple[str, int], int] = {}
-    for group, queue, at in await admin.offsets.of_groups(broker.address, PROGRESS_SECONDS):
+    for group, queue, at in await admin.offsets.positions(broker.address, PROGRESS_SECONDS):
         ends[queue.topic, queue.queue_id] = at.broker_offset
         if not names.is_system_group(group):
             end, consumed = taken.groups.get((group, queue.topic), (0, 0))
