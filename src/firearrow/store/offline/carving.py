@@ -37,7 +37,6 @@ from firearrow.message.record import (
     append_crc_property,
     decode_record,
     encode_blank,
-    record_size,
     verify_crc_property,
 )
 from firearrow.message.sysflag import (
@@ -53,7 +52,16 @@ from firearrow.store.batchqueue import inner_count
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline.metadata import config_files
-from firearrow.store.offline.numbering import HOLE_MAX, LOST_PROPERTY, Lost, Stamp, given, placeholder
+from firearrow.store.offline.numbering import (
+    HELD_PROPERTY_BYTES,
+    HOLE_MAX,
+    Lost,
+    Stamp,
+    fits_file,
+    given,
+    held_bytes,
+    placeholder,
+)
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.rebuilding import QUEUE_DIRECTORIES, Order, Sizes, build
 from firearrow.store.offline.restoring import proved
@@ -252,19 +260,19 @@ class _LogWriter:
 
     def __init__(self, directory: Path, file_bytes: int) -> None:
         self._directory = directory
-        self._file_bytes = file_bytes
+        self.file_bytes = file_bytes
         self.offset = 0
         directory.mkdir(parents=True)
         self._file = self._create(0)
 
     def _create(self, base: int) -> IO[bytes]:
         file = (self._directory / f"{base:0{NAME_DIGITS}d}").open("wb")
-        file.truncate(self._file_bytes)
+        file.truncate(self.file_bytes)
         return file
 
     def place(self, size: int) -> int:
         """Offset of the next record of a size; begins the next file if it must."""
-        room = self._file_bytes - self.offset % self._file_bytes
+        room = self.file_bytes - self.offset % self.file_bytes
         if size + BLANK_BYTES > room:
             with naming(self._file.name):
                 self._file.write(encode_blank(room))
@@ -349,7 +357,7 @@ class _Rewriter:
         for one in given(view, ends, gone=frozenset(view.queues), believe_groups=True):
             key = one.topic, one.queue_id
             _, number = self._next.get(key, (0, one.to_hold.start))
-            if not one.can_be_held:
+            if not one.can_be_held or not fits_file(one.topic, self._log.file_bytes):
                 left.append(str(one))
                 continue
             for _ in one.to_hold:
@@ -359,7 +367,7 @@ class _Rewriter:
         return left
 
     def _hold(self, key: QueueKey, number: int, store_ms: int) -> None:
-        size = record_size(key[0], 0, len(LOST_PROPERTY) + 3)
+        size = held_bytes(key[0])
         at = self._log.place(size)
         record = placeholder(Lost(at, size, *key, number), Stamp(store_ms, _LOOPBACK))
         assert record is not None
@@ -403,7 +411,7 @@ def salvage(
         found = carver.run()
         largest = max((record.size for record in found), default=0)
         size = file_bytes or _usual_size(carver.sources)
-        size = max(size, largest + BLANK_BYTES)
+        size = max(size, largest + HELD_PROPERTY_BYTES + BLANK_BYTES)  # for the placeholder of any found topic
         log = _LogWriter(to / "commitlog", size)
         rewriter = _Rewriter(log)
         _rewrite(carver, found, rewriter, to / MAP_NAME)

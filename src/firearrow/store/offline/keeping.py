@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
+from itertools import chain, count
 from pathlib import Path
 
 import msgspec
@@ -30,12 +31,17 @@ class Keeper:
 
     def bytes_of(self, path: Path, position: int, size: int) -> None:
         """Keep a stretch of a file."""
-        name = f"{path.parent.name}-{path.name}-{position}.bytes"
+        name = self._free_name(f"{path.parent.name}-{path.name}-{position}")
         with path.open("rb") as source:
             source.seek(position)
             data = source.read(size)
         write_synced(self._directory / name, data)
         self._note(name, path, position=position, size=len(data))
+
+    def _free_name(self, name: str) -> str:
+        """A free name for bytes: two steps may replace the bytes of one position."""
+        names = chain((f"{name}.bytes",), (f"{name}.{number}.bytes" for number in count(2)))
+        return next(name for name in names if not (self._directory / name).exists())
 
     def move(self, path: Path) -> None:
         """Move a file or directory there as a whole."""

@@ -28,8 +28,12 @@ from firearrow.store.reading.rocksqueues import RocksQueue
 from firearrow.store.retention import Consumed, committed_offsets
 from firearrow.store.rocksformat import MAX
 
+LOST_PROPERTY: Final = "FIREARROW_LOST"
 HOLE_MAX: Final = 100_000
 """Limit of queue offsets in a row that placeholders hold; with more, something else is wrong."""
+
+HELD_PROPERTY_BYTES: Final = len(LOST_PROPERTY) + 3
+"""Bytes of the property of a placeholder at the end of the log."""
 
 
 class Given(NamedTuple):
@@ -136,6 +140,16 @@ class Held(NamedTuple):
     data: bytes
 
 
+def held_bytes(topic: str) -> int:
+    """Bytes of a placeholder at the end of the log."""
+    return record_size(topic, 0, HELD_PROPERTY_BYTES)
+
+
+def fits_file(topic: str, file_bytes: int) -> bool:
+    """Tell whether a log file of a size has room for a placeholder, and the blank after it."""
+    return held_bytes(topic) + BLANK_BYTES <= file_bytes
+
+
 def holding(numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp: Stamp) -> list[Held]:
     """The placeholders for queue offsets, from the log's end ``at`` on, in files of one size; one file begins at
     ``base``.
@@ -145,7 +159,7 @@ def holding(numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp
     file_base = at - (at - base) % file_bytes
     start = at
     for one in numbers:
-        size = record_size(one.topic, 0, len(LOST_PROPERTY) + 3)
+        size = held_bytes(one.topic)
         for number in one.to_hold:
             room = file_base + file_bytes - at
             if size + BLANK_BYTES > room:
@@ -182,7 +196,6 @@ def holding(numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp
 # ``#checkMessageAndReturnSize``, ``CommitLogDispatcherBuildConsumeQueue``.
 
 
-LOST_PROPERTY: Final = "FIREARROW_LOST"
 FILLER_TOPIC: Final = "RMQ_SYS_REPAIRED"
 _FILLER_BYTES_MAX: Final = 4 * 1024 * 1024
 _PADDING_BYTES_MAX: Final = 16 * 1024  # a longer rest goes into the body

@@ -29,6 +29,7 @@ import msgspec
 
 from firearrow.clock import Clock
 from firearrow.errors import CorruptStore, MessageError, StoreError, StoreLocked
+from firearrow.files import free_path
 from firearrow.message.names import fault_as_directory, is_lmq
 from firearrow.store import inventory
 from firearrow.store.batchqueue import DIRECTORY, UNIT_BYTES, messages_end
@@ -426,13 +427,13 @@ def _swap_queues(root: Path, fresh: Path, kept: Path, made: Rebuilt, only: froze
         for name in QUEUE_DIRECTORIES:
             place = Path(name, topic, str(queue_id))
             if (root / place).exists():
-                OS_FILES.rename(root / place, kept / place)
+                OS_FILES.rename(root / place, free_path(kept / place))
     return swapped | gone
 
 
 def _swap(place: Path, fresh: Path, kept: Path) -> None:
     if place.exists():
-        OS_FILES.rename(place, kept)
+        OS_FILES.rename(place, free_path(kept))  # a repair may have moved a stray of that directory there
     OS_FILES.rename(fresh, place)
     OS_FILES.sync_directory(place.parent)
 

@@ -41,7 +41,7 @@ from firearrow.store.offline.healing import Healed, Replica, damaged, healed, jo
 from firearrow.store.offline.keeping import Keeper, write_synced
 from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.metadata import sound_copies
-from firearrow.store.offline.numbering import Given, Lost, Stamp, cover, fits, given, holding
+from firearrow.store.offline.numbering import Given, Lost, Stamp, cover, fits, fits_file, given, holding
 from firearrow.store.offline.pieces import OnProgress, workers_for
 from firearrow.store.offline.rebuilding import Order, Sizes, rebuild_in_place, warnings
 from firearrow.store.offline.records import read
@@ -50,7 +50,7 @@ from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.offline.walk import walk
 from firearrow.store.reading.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
-from firearrow.store.reading.storage import Correction
+from firearrow.store.reading.storage import Correction, StoreFile
 from firearrow.store.reading.walk import RecordRun
 from firearrow.store.segments import NAME_DIGITS
 from firearrow.wire import fastjson
@@ -330,6 +330,8 @@ def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work,
         at = correction.physical_offset - file.base
         stored = view.log_bytes(correction.physical_offset, len(correction.data))
         wrong = [i for i in range(len(stored)) if stored[i] != correction.data[i]]
+        if not wrong:
+            continue
         first, end = wrong[0], wrong[-1] + 1
         text = f"restore {end - first} bytes of the log, {source}"
         patch = _Patch(view.path_of(file.path), at + first, correction.data[first:end])
@@ -341,8 +343,9 @@ def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work,
 def _plan_refused(view: StoreView, known: Healed, work: _Work, source: str) -> None:
     """Report where a replica does not help; later steps repair that part."""
     for (start, end, _), why in known.refused:
-        file = view.log.find(start)
-        assert file is not None
+        file = _file_of(view, start, end, work)
+        if file is None:
+            continue
         place = file.path, start - file.base, end - start
         text = f"{source} does not help: {why}"
         work.steps.append(Step(Action.LEAVE, text, "it is repaired without a replica", *place))
@@ -385,8 +388,9 @@ def _plan_log(view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work
 
 
 def _plan_cover(view: StoreView, start: int, end: int, work: _Work) -> None:
-    file = view.log.find(start)
-    assert file is not None
+    file = _file_of(view, start, end, work)
+    if file is None:
+        return
     lost = _lost_in(view, start, end)
     name = file.path
     stamp = _stamp(view, start)
@@ -406,6 +410,17 @@ def _plan_cover(view: StoreView, start: int, end: int, work: _Work) -> None:
         work.held[key] = max(work.held.get(key, 0), message.queue_offset + 1)
     work.rebuild |= {(message.topic, message.queue_id) for message in lost}
     work.index = True
+
+
+def _file_of(view: StoreView, start: int, end: int, work: _Work) -> StoreFile | None:
+    """The file of a damaged stretch; None, with a step, where another file is named as if it had these bytes."""
+    file = view.log.find(start)
+    if file is not None and end <= file.end:
+        return file
+    text = f"the log's bytes {start} to {end - 1} are damaged, and two files are named as if they had them"
+    harm = "nothing is repaired there before the wrong file is moved away"
+    work.steps.append(Step(Action.LEAVE, text, harm))
+    return None
 
 
 def _plan_altered(view: StoreView, evidence: Evidence, work: _Work, look: _Look) -> None:
@@ -474,8 +489,9 @@ def _plan_blank(view: StoreView, start: int, work: _Work) -> None:
 
 def _plan_cut(view: StoreView, tail: list[GapReport], work: _Work) -> None:
     for gap in tail:
-        file = view.log.find(gap.start)
-        assert file is not None
+        file = _file_of(view, gap.start, gap.end, work)
+        if file is None:
+            continue
         name = file.path
         text = "set the bytes after the end of the log aside and make them zero"
         harm = "no whole record was written there: the bytes are lost"
@@ -561,7 +577,7 @@ def _plan_numbers(view: StoreView, verdict: Verdict, evidence: Evidence, work: _
     for one in numbers:
         known = merged.get((one.topic, one.queue_id), QueueReport())
         can_follow = not _goes_back(known) and one.topic not in view.batch_topics
-        if one.can_be_held and can_follow and view.log.files:
+        if one.can_be_held and can_follow and fits_file(one.topic, view.log_file_bytes):
             held.append(one)
         else:
             work.given_again.append(str(one))
@@ -678,8 +694,10 @@ def _restored(path: Path, copy: Path) -> bytes:
 
 
 def _write_at(path: Path, position: int, data: bytes) -> None:
-    with naming(path), path.open("r+b", buffering=0) as file:
-        assert os.pwrite(file.fileno(), data, position) == len(data)
+    with naming(path), path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+        file.flush()
         os.fdatasync(file.fileno())
 
 
@@ -705,7 +723,7 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: Keeper, last_
             keeper.move(path)
         case Action.WRITE:
             assert patch is not None
-            if not path.exists():
+            if not path.exists() or path.stat().st_size < patch.position + len(patch.data):  # empty: it was just made
                 _extend(path, view.log_file_bytes)
             keeper.bytes_of(path, patch.position, len(patch.data))
             _write_at(path, patch.position, patch.data)

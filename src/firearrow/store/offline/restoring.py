@@ -185,7 +185,8 @@ def _in_gap(view: StoreView, gap: _Span, told: dict[int, Lost]) -> Iterator[Corr
     while at < end:
         data = _restored(view, at, end, told.get(at))
         if data is not None:
-            yield Correction(at, data)
+            if data != view.log_bytes(at, len(data)):  # equal: the record was being written when the broker ended
+                yield Correction(at, data)
             at += len(data)
             continue
         beyond = [place for place in places if place > at]
