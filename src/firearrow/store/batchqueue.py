@@ -179,9 +179,9 @@ class Units(ABC):
         parts: list[bytes] = []
         at, end = queue_offset, queue_offset + count
         for unit in self.units_from(queue_offset):
-            if at >= end or unit.queue_offset > at:
-                break
             held = min(unit.end, end) - at
+            if held <= 0 or unit.queue_offset > at:  # damaged units may lead back
+                break
             parts.append(ENTRY.pack(*unit[:3]) * held)
             at += held
         return b"".join(parts)
