@@ -27,6 +27,7 @@ from firearrow.store.reading.storage import Files, StoreFile
 from firearrow.store.scan import Ints
 
 _QUEUE_OFFSET_MAX: Final = (1 << 63) - 1
+assert set(QUEUE_ENTRY.names or ()) <= set(UNIT_DTYPE.names or ()), "a unit has all fields of an entry"
 _NONE: Final[npt.NDArray[Any]] = np.empty(0, UNIT_DTYPE)
 
 
@@ -37,12 +38,14 @@ class BatchQueue(Units):
 
     def __init__(self, files: Files, ahead: npt.NDArray[Any] = _NONE) -> None:
         """Open a queue; ``ahead`` are units after the units in the files. Messages that the files have are skipped."""
+        assert ahead.dtype.names == UNIT_DTYPE.names, "units ahead have the fields of stored ones"
         self._files = files
         self.directory = files.directory
         self._ahead = ahead
 
     def followed_by(self, ahead: npt.NDArray[Any]) -> Self:
         """The same queue with some units after it."""
+        assert not len(self._ahead), "units are laid over a stored queue once"
         return type(self)(self._files, ahead)
 
     def units_of(self, file: StoreFile) -> npt.NDArray[Any]:
@@ -174,6 +177,7 @@ class BatchQueue(Units):
         found = np.zeros(len(self.numbers), np.int64)
         for file in self.directory.files:
             units = self._files.array(file, UNIT_DTYPE, whole=True)
+            assert file.base // UNIT_BYTES >= self.numbers.start, "files are in order"
             rows = found[file.base // UNIT_BYTES - self.numbers.start :][: len(units)]
             rows[:] = units["queue_offset"][: len(rows)]
         return found

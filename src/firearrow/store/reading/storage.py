@@ -135,6 +135,7 @@ class LocalStorage:
 
     def window(self, path: str, start: int, end: int) -> memoryview:
         """The bytes of a file from ``start`` to before ``end``, fewer if it is shorter."""
+        assert start >= 0, "a position is in the file"
         fd = os.open(self._full(path), os.O_RDONLY)
         try:
             end = min(end, os.fstat(fd).st_size)
@@ -144,7 +145,9 @@ class LocalStorage:
             mapped = mmap.mmap(fd, end - aligned, offset=aligned, access=mmap.ACCESS_READ)
         finally:
             os.close(fd)
-        return memoryview(mapped)[start - aligned :]
+        window = memoryview(mapped)[start - aligned :]
+        assert len(window) == end - start, "the bytes before the window only align its map"
+        return window
 
     def read(self, path: str) -> memoryview:
         """A whole file."""
@@ -166,6 +169,7 @@ class LocalStorage:
             mapped = mmap.mmap(fd, 0, access=mmap.ACCESS_COPY if corrections else mmap.ACCESS_READ)
             for correction in corrections:
                 at = correction.physical_offset - file.base
+                assert at >= 0, "a correction is given to the file that holds it"
                 mapped[at : at + len(correction.data)] = correction.data
             return mapped
         except OSError:
@@ -293,6 +297,8 @@ class Files(NamedTuple):
         while start < end and (file := self.directory.find(start)) is not None:
             stop = min(end, file.end)
             parts.append(bytes(self.of(file)[start - file.base : stop - file.base]))
+            if len(parts[-1]) < stop - start:  # it is gone, or shorter than it was listed
+                break
             start = stop
         return b"".join(parts)
 
@@ -302,6 +308,7 @@ class Files(NamedTuple):
         count = len(buffer) // dtype.itemsize
         if not whole:
             count = min(count, -(-self.data_end(file) // dtype.itemsize))
+        assert count >= 0, "a negative count would take all bytes"
         return np.frombuffer(buffer, dtype, count)
 
 
