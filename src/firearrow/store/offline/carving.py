@@ -34,7 +34,8 @@ from firearrow.message.model import MessageView
 from firearrow.message.record import (
     BLANK_BYTES,
     CRC_PROPERTY_BYTES,
-    append_crc_property,
+    crc32,
+    crc_property,
     decode_record,
     encode_blank,
     verify_crc_property,
@@ -272,6 +273,7 @@ class _LogWriter:
 
     def place(self, size: int) -> int:
         """Offset of the next record of a size; begins the next file if it must."""
+        assert size + BLANK_BYTES <= self.file_bytes, "an empty file has room for the record and a blank"
         room = self.file_bytes - self.offset % self.file_bytes
         if size + BLANK_BYTES > room:
             with naming(self._file.name):
@@ -283,6 +285,8 @@ class _LogWriter:
 
     def write(self, record: bytes) -> None:
         """Write the record for the offset that ``place`` returned."""
+        room = self.file_bytes - self.offset % self.file_bytes
+        assert len(record) + BLANK_BYTES <= room, "the record has its place"
         with naming(self._file.name):
             self._file.write(record)
         self.offset += len(record)
@@ -324,7 +328,9 @@ class _Rewriter:
             hosts = message.sys_flag
             v6 = (hosts & BORN_HOST_V6 != 0) + (hosts & STORE_HOST_V6 != 0)
             data[76 + 12 * v6 : 84 + 12 * v6] = _I64.pack(moved)
-        self._log.write(_with_crc(bytes(data)))
+        rewritten = _with_crc(bytes(data))
+        assert len(rewritten) == len(record), "a record keeps its size"
+        self._log.write(rewritten)
         self.moved[message.physical_offset] = at
         self.last_ms, self.last_offset = message.store_timestamp_ms, at
         return at
@@ -370,7 +376,7 @@ class _Rewriter:
         size = held_bytes(key[0])
         at = self._log.place(size)
         record = placeholder(Lost(at, size, *key, number), Stamp(store_ms, _LOOPBACK))
-        assert record is not None
+        assert record is not None, "its size has room for the property"
         self._log.write(record)
         self.placeholders += 1
 
@@ -379,16 +385,8 @@ def _with_crc(record: bytes) -> bytes:
     """A record whose CRC property, if it has one, is right again."""
     if verify_crc_property(record) is None:
         return record
-    bare = bytearray(record[:-CRC_PROPERTY_BYTES])
-    bare[:4] = len(bare).to_bytes(4, "big")
-    size = _properties_size(record) - CRC_PROPERTY_BYTES
-    at = len(bare) - size - 2
-    bare[at : at + 2] = size.to_bytes(2, "big")
-    return append_crc_property(bytes(bare))
-
-
-def _properties_size(record: bytes) -> int:
-    return int(scan(record, 0, len(record), 1).properties_size[0])
+    covered = record[:-CRC_PROPERTY_BYTES]
+    return covered + crc_property(crc32(covered) & 0x7FFFFFFF)
 
 
 def salvage(
@@ -417,6 +415,7 @@ def salvage(
         _rewrite(carver, found, rewriter, to / MAP_NAME)
         again = [text for view in _stores(sources) for text in rewriter.hold_given(view)]
         log.close()
+        assert len(rewriter.moved) == len(found), "each record has one new place"
     finally:
         carver.close()
     _copy_config(sources, to)

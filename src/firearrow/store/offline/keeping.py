@@ -35,6 +35,7 @@ class Keeper:
         with path.open("rb") as source:
             source.seek(position)
             data = source.read(size)
+        assert len(data) == size, "all replaced bytes are kept"
         write_synced(self._directory / name, data)
         self._note(name, path, position=position, size=len(data))
 
@@ -53,6 +54,7 @@ class Keeper:
     def copy(self, path: Path) -> None:
         """Copy a file there that will be replaced."""
         name = path.relative_to(self._root)
+        assert not (self._directory / name).exists(), "no kept file is overwritten"
         (self._directory / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, self._directory / name)
         self._note(str(name), path)

@@ -119,6 +119,7 @@ def told_end(view: StoreView, queue: StoredQueue, low: int, physical_from: int) 
     row = queue.row(MAX) if isinstance(queue, RocksQueue) else None
     if row is not None and row[1] >= low and floor <= row[0] < last + room:
         end = max(end, row[1] + 1)
+    assert not end or end > low, "only entries from there on count"
     return end
 
 
@@ -169,10 +170,11 @@ def holding(numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp
                 at = start = file_base
                 data.clear()
             record = placeholder(Lost(at, size, one.topic, one.queue_id, number), stamp)
-            assert record is not None
+            assert record is not None, "its size has room for the property"
             data += record
             at += size
     pieces.append(Held(file_base, start - file_base, bytes(data)))
+    assert all(piece.position + len(piece.data) <= file_bytes for piece in pieces), "each piece is within its file"
     return [piece for piece in pieces if piece.data]
 
 
@@ -238,7 +240,11 @@ def cover(start: int, end: int, lost: Iterable[Lost], stamp: Stamp, *, file_end:
         parts += (between, held)
         at = message.end
     rest = _blank(end - at) if file_end else _fillers(at, end, stamp)
-    return None if rest is None else b"".join((*parts, rest))
+    if rest is None:
+        return None
+    data = b"".join((*parts, rest))
+    assert len(data) == end - start, "the records fill the stretch"
+    return data
 
 
 def fits(lost: Iterable[Lost], start: int, end: int) -> list[Lost]:
@@ -278,6 +284,7 @@ def placeholder(message: Lost, stamp: Stamp) -> bytes | None:
 
 def _fillers(start: int, end: int, stamp: Stamp) -> bytes | None:
     """Fillers for a stretch; None where it is too short for one."""
+    assert start <= end, "the messages around the stretch do not overlap"
     hosts = 2 * len(stamp.store_host)
     least = record_size(FILLER_TOPIC, 0, 0, hosts_bytes=hosts)
     parts: list[bytes] = []
@@ -308,5 +315,5 @@ def _record(place: Lost, body: bytes, properties: bytes, sys_flag: int, stamp: S
         stamp.store_ms,
         stamp.store_host,
     )
-    assert len(record) == place.size
+    assert len(record) == place.size, "the record fills its place"
     return record

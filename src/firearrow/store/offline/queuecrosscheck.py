@@ -85,6 +85,7 @@ class QueueCheck(QueueLook):
         covered = _as_set(self._report.covered)
         expected: dict[int, bytes] = {}
         for wrong in self._report.wrong:  # of two records with one queue offset the later one counts
+            assert not len(wrong.entries) % self._size, "only whole entries are noted"
             for number in range(len(wrong.entries) // self._size):
                 if not _inside(covered, wrong.first + number):
                     entry = wrong.entries[number * self._size : (number + 1) * self._size]
@@ -148,6 +149,7 @@ class QueueCheck(QueueLook):
             self._orphans(self._queue, start, end)
 
     def _orphans(self, queue: StoredQueue, start: int, end: int) -> None:
+        assert start < end, "a stretch has entries"
         data = queue.read(start, end - start + 1)
         if is_zero(data):
             return

@@ -467,6 +467,8 @@ def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
         queues.close()
         index_files = len(index.files)
         index.close()
+    assert order.queues or not target.ends, "only ordered queues are made"
+    assert order.index or not index_files, "only an ordered index is made"
     if order.index:
         (to / "index").mkdir(exist_ok=True)
     made = len(target.ends.keys() - target.left_out.keys())
@@ -516,7 +518,7 @@ def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | R
 def _take_rest(view: StoreView, queues: RocksConsumeQueues, target: _Target, only: frozenset[QueueKey] | None) -> None:
     """Copy the queues that were not made from the old database, as files stay where they are."""
     old = view.queues
-    assert isinstance(old, RocksQueues)
+    assert isinstance(old, RocksQueues), "the old queues are in a database"
     made = target.ends.keys() - target.left_out.keys()
     for key in old:
         if key not in made and (only is None or key not in only or key in target.left_out):
@@ -556,6 +558,7 @@ def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
             if unsafe:  # only now a key has been found
                 _refuse_unsafe(view, seen, Sizes.of(view).of_index)
             index.put(*part.index_keys)
+        assert part.reached >= (part.begin or 0), "a part does not end before it begins"
         records += part.records
         done += part.reached - (part.begin or 0)
         if order.on_progress is not None:

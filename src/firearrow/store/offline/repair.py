@@ -39,14 +39,13 @@ from firearrow.store.offline.compare import QueueReport, add_queues
 from firearrow.store.offline.findings import INVARIANTS, Repair, Severity
 from firearrow.store.offline.healing import Healed, Replica, damaged, healed, joined
 from firearrow.store.offline.keeping import Keeper, write_synced
-from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.metadata import sound_copies
 from firearrow.store.offline.numbering import Given, Lost, Stamp, cover, fits, fits_file, given, holding
 from firearrow.store.offline.pieces import OnProgress, workers_for
 from firearrow.store.offline.rebuilding import Order, Sizes, rebuild_in_place, warnings
 from firearrow.store.offline.records import read
 from firearrow.store.offline.restoring import proved
-from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
+from firearrow.store.offline.verdict import Evidence, LogState, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.offline.walk import walk
 from firearrow.store.reading.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
@@ -326,8 +325,9 @@ def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work,
     """Restore bytes of records that the rest of the store proves, or that a replica has."""
     for correction in corrections:
         file = view.log.find(correction.physical_offset)
-        assert file is not None
+        assert file is not None, "the record is in the log"
         at = correction.physical_offset - file.base
+        assert at + len(correction.data) <= file.size_bytes, "a record lies in one file"
         stored = view.log_bytes(correction.physical_offset, len(correction.data))
         wrong = [i for i in range(len(stored)) if stored[i] != correction.data[i]]
         if not wrong:
@@ -384,7 +384,7 @@ def _plan_log(view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work
         at = finding.physical_offset if finding.invariant == "log-file-end" else None
         if at is not None and not any(start <= at < end for start, end in covered):
             _plan_blank(view, at, work)
-    _plan_cut(view, evidence.log.tail, work)
+    _plan_cut(view, evidence.log, work)
 
 
 def _plan_cover(view: StoreView, start: int, end: int, work: _Work) -> None:
@@ -462,7 +462,7 @@ def _rocketmq_reads_from(view: StoreView, evidence: Evidence, last_ms: int) -> i
 def _plan_leaving(view: StoreView, message: MessageView, work: _Work, *, is_read: bool) -> None:
     start = message.physical_offset
     file = view.log.find(start)
-    assert file is not None
+    assert file is not None, "the record is in the log"
     keys = f", keys {' '.join(message.keys)}" if message.keys else ""
     place = f"{message.topic}-{message.queue_id}, queue offset {message.queue_offset}{keys}"
     who = "RocketMQ serves" if message.sys_flag & (COMPRESSED | INNER_BATCH) else "brokers serve"
@@ -487,8 +487,9 @@ def _plan_blank(view: StoreView, start: int, work: _Work) -> None:
     work.steps.append(step)
 
 
-def _plan_cut(view: StoreView, tail: list[GapReport], work: _Work) -> None:
-    for gap in tail:
+def _plan_cut(view: StoreView, log: LogState, work: _Work) -> None:
+    for gap in log.tail:
+        assert gap.start >= log.end, "only bytes after the end of the log are cut"
         file = _file_of(view, gap.start, gap.end, work)
         if file is None:
             continue
@@ -532,7 +533,7 @@ def _stamp(view: StoreView, start: int) -> Stamp:
         return Stamp(there.store_timestamp_ms, _LOOPBACK)
     stamp = Stamp(1, _LOOPBACK)
     file = view.log.find(start)
-    assert file is not None
+    assert file is not None, "the stretch is in the log"
     files = [other for other in view.log.files if other.base <= file.base][-2:]
     for piece in walk(view, files[0].base, file.end):
         if isinstance(piece, RecordRun):
@@ -607,6 +608,7 @@ def _plan_holding(view: StoreView, evidence: Evidence, held: list[Given], work: 
     stamp = Stamp(last_ms or told_ms, _LOOPBACK)
     base, directory = view.log.files[-1].base, view.path_of(view.log.files[-1].path).parent
     for piece in holding(held, evidence.log.end, view.log_file_bytes, base, stamp):
+        assert piece.base + piece.position >= evidence.log.end, "placeholders follow the log"
         file = view.log_file(piece.base)
         path = view.path_of(file.path) if file else directory / f"{piece.base:0{NAME_DIGITS}d}"
         work.patches[len(work.steps)] = _Patch(path, piece.position, piece.data)
@@ -705,6 +707,7 @@ def _carry_out(view: StoreView, work: _Work, kept: Path, clock: Clock, last_ms: 
     """Do all steps; return the queues that could not be rebuilt, with the reason."""
     if all(step.action is Action.LEAVE for step in work.steps):
         return {}
+    assert all(work.steps[number].action is Action.WRITE for number in work.patches), "only writing has bytes"
     left_out: dict[str, str] = {}
     keeper = Keeper(view.root, kept, work.steps)
     for number, step in enumerate(work.steps):
@@ -716,13 +719,14 @@ def _carry_out(view: StoreView, work: _Work, kept: Path, clock: Clock, last_ms: 
 
 
 def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: Keeper, last_ms: int) -> None:
-    assert step.file is not None
+    assert step.file is not None, "a step that does something names its file"
     path = view.path_of(step.file)
     match step.action:
         case Action.MOVE:
             keeper.move(path)
         case Action.WRITE:
-            assert patch is not None
+            assert patch is not None, "writing has bytes"
+            assert (patch.position, len(patch.data)) == (step.position, step.size), "the plan shows the written bytes"
             if not path.exists() or path.stat().st_size < patch.position + len(patch.data):  # empty: it was just made
                 _extend(path, view.log_file_bytes)
             keeper.bytes_of(path, patch.position, len(patch.data))
@@ -732,10 +736,11 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: Keeper, last_
             keeper.bytes_of(path, position, size)
             _write_at(path, position, bytes(size))
         case Action.RESTORE:
-            assert step.source is not None
+            assert step.source is not None, "the plan shows the copy"
             keeper.copy(path)
             write_synced(path, _restored(path, view.path_of(step.source)))
         case _:
+            assert step.action is Action.CHECKPOINT, "files get their size before all other steps"
             fresh = _sane(view.checkpoint, last_ms, view.log.files[-1].end)
             for file in view.log.files:  # the checkpoint says that all of them are on the disk
                 OS_FILES.sync_file(view.path_of(file.path))
