@@ -448,3 +448,12 @@ def test_damage_where_a_file_has_a_wrong_name_is_named(tmp_path: Path) -> None:
     [step] = [step for step in plan(Layout(root)).steps if step.action is Action.LEAVE]
     assert step.what.startswith(f"the log's bytes {at} to ")
     assert not apply(Layout(root), SystemClock()).verdict.sound
+
+
+def test_a_checkpoint_without_a_log_vouches_for_nothing(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    shutil.rmtree(root / "commitlog")
+    assert "checkpoint" in [step.file for step in plan(Layout(root)).steps]
+    apply(Layout(root), SystemClock(), give_again=True)
+    found = {finding.invariant for finding in verify(Layout(root)).findings}
+    assert not {"checkpoint-time", "checkpoint-offset"} & found

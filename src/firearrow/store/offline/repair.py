@@ -741,7 +741,7 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: Keeper, last_
             write_synced(path, _restored(path, view.path_of(step.source)))
         case _:
             assert step.action is Action.CHECKPOINT, "files get their size before all other steps"
-            fresh = _sane(view.checkpoint, last_ms, view.log.files[-1].end)
+            fresh = _sane(view.checkpoint, last_ms, view.log.end)
             for file in view.log.files:  # the checkpoint says that all of them are on the disk
                 OS_FILES.sync_file(view.path_of(file.path))
             if path.exists():
