@@ -272,7 +272,8 @@ def _entries(queue: StoredQueue | None, queue_offset: int, count: int) -> npt.ND
     at = 0
     while queue is not None and at < count:
         data = queue.read(queue_offset + at, count - at)
-        rows = np.frombuffer(data, np.uint8).reshape(-1, queue.entry_bytes)[:, :ENTRY_BYTES]
+        whole = len(data) // queue.entry_bytes * queue.entry_bytes  # a file may be cut within an entry
+        rows = np.frombuffer(data, np.uint8, whole).reshape(-1, queue.entry_bytes)[:, :ENTRY_BYTES]
         assert at + len(rows) <= count, "a queue reads no more entries than requested"
         found[at : at + len(rows)] = rows
         at += len(rows) + 1

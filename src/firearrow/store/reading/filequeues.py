@@ -118,9 +118,7 @@ class FileQueue:
 
     def read(self, queue_offset: int, count: int) -> bytes:
         """Some entries; fewer where files end or are missing."""
-        data = self._files.stored(queue_offset * ENTRY_BYTES, (queue_offset + count) * ENTRY_BYTES)
-        rest = len(data) % ENTRY_BYTES  # of a file that was cut within an entry
-        return data[:-rest] if rest else data
+        return self._files.stored(queue_offset * ENTRY_BYTES, (queue_offset + count) * ENTRY_BYTES)
 
     def others(self, known: list[Span]) -> Iterator[Span]:
         """The stretches of each file outside of the known ones."""

@@ -296,10 +296,11 @@ class Files(NamedTuple):
         parts: list[bytes] = []
         while start < end and (file := self.directory.find(start)) is not None:
             stop = min(end, file.end)
-            parts.append(bytes(self.of(file)[start - file.base : stop - file.base]))
-            if len(parts[-1]) < stop - start:  # it is gone, or shorter than it was listed
+            part = bytes(self.of(file)[start - file.base : stop - file.base])
+            parts.append(part)
+            start += len(part)
+            if start < stop:  # the file is gone, or shorter than it was listed
                 break
-            start = stop
         return b"".join(parts)
 
     def array(self, file: StoreFile, dtype: np.dtype[Any], *, whole: bool = False) -> npt.NDArray[Any]:
