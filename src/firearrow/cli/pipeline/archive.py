@@ -15,7 +15,7 @@ from firearrow.spark.jobs.archive.compaction import CompactedFiles, compact
 from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive
 from firearrow.spark.jobs.archive.upkeep import Upkeep, day_of, expire
 from firearrow.spark.jobs.workers import SparkWorkers
-from firearrow.spark.losses import lost_spans
+from firearrow.spark.planning.losses import lost_spans
 
 _LATER: Final = f"Files go {KEPT_HOURS // 24} days after they are no part of the table any more."
 

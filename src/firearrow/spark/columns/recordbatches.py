@@ -18,15 +18,15 @@ from firearrow.client.queues import Queue, Span
 from firearrow.errors import CorruptStore
 from firearrow.message.names import is_lmq
 from firearrow.message.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
-from firearrow.spark.choosing import chosen_rows
+from firearrow.spark.columns.choosing import chosen_rows
+from firearrow.spark.columns.innerbatches import has_inner, unwrapped
 from firearrow.spark.columns.messages import BatchTooLarge, Messages, Undecodable
 from firearrow.spark.columns.textcolumns import Texts
-from firearrow.spark.commitlogorder import InOrder, Wanted
-from firearrow.spark.innerbatches import has_inner, unwrapped
 from firearrow.spark.options import Choice, Options
+from firearrow.spark.planning.commitlogorder import InOrder, Wanted
+from firearrow.spark.planning.splits import Part
+from firearrow.spark.planning.stores import Store
 from firearrow.spark.source.filters import PushedFilters
-from firearrow.spark.splits import Part
-from firearrow.spark.stores import Store
 from firearrow.store.reading.storage import StoreFile
 from firearrow.store.scan import Buffer, Columns, Ints, gather
 

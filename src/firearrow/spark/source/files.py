@@ -20,16 +20,16 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC, is_lmq, tag_code
-from firearrow.spark import splits
 from firearrow.spark.columns.recordbatches import Batches, Parts, QueueBatches
-from firearrow.spark.commitlogorder import InOrder
-from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Range
+from firearrow.spark.planning import splits
+from firearrow.spark.planning.commitlogorder import InOrder
+from firearrow.spark.planning.losses import lost
+from firearrow.spark.planning.splits import Part
+from firearrow.spark.planning.stores import Store, StoredTimes, last_place, open_stores
+from firearrow.spark.planning.stretches import Stretch, walk
 from firearrow.spark.source.filters import PushedFilters
 from firearrow.spark.source.origin import UNKNOWN_BYTES
-from firearrow.spark.splits import Part
-from firearrow.spark.stores import Store, StoredTimes, last_place, open_stores
-from firearrow.spark.stretches import Stretch, walk
 from firearrow.store.batchqueue import MESSAGES_MAX
 from firearrow.store.reading.batchqueues import BatchQueue
 from firearrow.store.reading.entries import Entries, QueueKey

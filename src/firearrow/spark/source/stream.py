@@ -30,8 +30,8 @@ from firearrow.client.queues import Bound, Queue, Span
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError
 from firearrow.spark import offsets
-from firearrow.spark.losses import held_spans
 from firearrow.spark.options import Options
+from firearrow.spark.planning.losses import held_spans
 from firearrow.spark.source.marks import Recognition
 from firearrow.spark.source.opening import open_origin
 from firearrow.spark.source.origin import Origin

@@ -17,7 +17,7 @@ from firearrow.errors import CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.spark.columns.messages import Messages, timestamps
 from firearrow.spark.options import Reading
-from firearrow.spark.stores import Store
+from firearrow.spark.planning.stores import Store
 from firearrow.state import DELAYS, stored_state, table_of
 from firearrow.store.extension import ADDRESS_MAX, DIRECTORY, place_of, tag_code_in
 from firearrow.store.reading.entries import QueueKey

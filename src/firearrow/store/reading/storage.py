@@ -1,8 +1,8 @@
 """Files of a store: named by the offset of their first byte, and read wherever they are.
 
 A ``Storage`` lists and reads the files below one root. ``LocalStorage`` maps files of this machine;
-``firearrow.spark.storage`` reads from the file systems that Arrow knows. Nothing is written, locked or created. A file
-that retention has deleted raises FileNotFoundError; an open file stays readable.
+``firearrow.spark.planning.storage`` reads from the file systems that Arrow knows. Nothing is written, locked or
+created. A file that retention has deleted raises FileNotFoundError; an open file stays readable.
 
 ``Maps`` and ``WholeFiles`` hold whole files.
 """

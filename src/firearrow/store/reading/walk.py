@@ -4,7 +4,7 @@ A record holds its physical offset. So a place where magic, offset and the sum o
 record, and copied bytes inside a body are not. Records come from the one scanner (``firearrow.store.scan``).
 
 ``runs`` is the only loop over the log. Its caller says what happens where the records stop: offline tools report a gap
-(``firearrow.store.offline.walk``), Spark's readers raise an error or skip it (``firearrow.spark.stretches``).
+(``firearrow.store.offline.walk``), Spark's readers raise an error or skip it (``firearrow.spark.planning.stretches``).
 """
 
 from __future__ import annotations

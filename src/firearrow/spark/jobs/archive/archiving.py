@@ -43,8 +43,8 @@ from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.archive.parquet import WrittenFiles, there, write_messages
 from firearrow.spark.jobs.archive.progress import Gap, LogMark, numbers_of_gaps, numbers_of_last, numbers_of_offsets
 from firearrow.spark.jobs.workers import Workers
-from firearrow.spark.losses import lost_spans
 from firearrow.spark.options import parse
+from firearrow.spark.planning.losses import lost_spans
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.marks import ResumePoint
 from firearrow.spark.source.opening import open_origin

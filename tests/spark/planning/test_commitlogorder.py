@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.spark import commitlogorder
-from firearrow.spark.commitlogorder import InOrder
+from firearrow.spark.planning import commitlogorder
+from firearrow.spark.planning.commitlogorder import InOrder
 from firearrow.store.reading.entries import Entries
 
 Row = tuple[int, int, int, int]

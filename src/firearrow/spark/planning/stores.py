@@ -19,10 +19,10 @@ from firearrow.errors import ConfigError, DataLost
 from firearrow.files import StoredPath
 from firearrow.message.names import is_lmq
 from firearrow.message.record import RECORD_BYTES_MAX
-from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Reading
-from firearrow.spark.storage import open_storage, why_unreadable
-from firearrow.spark.stretches import Stretch, walk
+from firearrow.spark.planning.losses import lost
+from firearrow.spark.planning.storage import open_storage, why_unreadable
+from firearrow.spark.planning.stretches import Stretch, walk
 from firearrow.state import TOPICS, stored_state, table_of, topics_with_batches
 from firearrow.store import inventory
 from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
