@@ -33,7 +33,7 @@ from firearrow.message.names import is_lmq
 from firearrow.message.record import RECORD_BYTES_MIN, topic_field
 from firearrow.store import rocksformat as rows
 from firearrow.store.events import MessagesArrived
-from firearrow.store.queues import Entries, HasRecord, QueueRange, Run, Runs
+from firearrow.store.queues import DispatchedEntries, HasRecord, QueueRange, Run, Runs
 from firearrow.store.rocksqueue import NO_PLACE, QueueEnds, RocksConsumeQueue, RocksTopic
 from firearrow.store.scan import Ints
 
@@ -290,7 +290,7 @@ class RocksConsumeQueues:
 
     # --- writing ---
 
-    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
+    def put(self, entries: DispatchedEntries, *, complete: bool = False) -> MessagesArrived:
         """Write all runs in one batch, see ``ConsumeQueues.put``."""
         try:
             return self._put(entries, complete)
@@ -307,7 +307,7 @@ class RocksConsumeQueues:
             return False
         return True
 
-    def _put(self, entries: Entries, complete: bool) -> MessagesArrived:
+    def _put(self, entries: DispatchedEntries, complete: bool) -> MessagesArrived:
         ends = self.ends
         with self._writing:
             batch = self._open_database.batch()
@@ -592,7 +592,7 @@ class _Staged(NamedTuple):
     queue offset, -1 for none.
     """
 
-    entries: Entries
+    entries: DispatchedEntries
     queues: list[RocksConsumeQueue]
     slots: Ints
     heads: list[bytes]

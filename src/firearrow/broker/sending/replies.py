@@ -26,7 +26,7 @@ from firearrow.message.ids import encode_offset_id
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK
 from firearrow.net.futures import Answered
 from firearrow.net.server import Answer, Peer
-from firearrow.store import Outcome
+from firearrow.store import PutStatus
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of, request
 from firearrow.wire.frame import AnyCommand, SendAnswers
@@ -165,7 +165,7 @@ class ReplyProcessor:
         return None
 
 
-def _reply(peer: Peer, asked: AnyCommand, response: Response, _: Outcome) -> None:
+def _reply(peer: Peer, asked: AnyCommand, response: Response, _: PutStatus) -> None:
     """Answer at last, even if the copy is not confirmed, as in RocketMQ."""
     peer.owed -= 1
     peer.reply(asked, response)

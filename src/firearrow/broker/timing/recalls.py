@@ -19,7 +19,7 @@ from firearrow.message import names, properties
 from firearrow.message.model import MessageView
 from firearrow.message.recall import RecallHandle
 from firearrow.net.server import Answer, Peer
-from firearrow.store import Outcome, TimerStore
+from firearrow.store import PutStatus, TimerStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.bodies import PERM_WRITE
 from firearrow.wire.codes import ResponseCode
@@ -111,7 +111,7 @@ class RecallProcessor:
         return None
 
     @staticmethod
-    def _safe(peer: Peer, request: AnyCommand, answer: Response, _: Outcome) -> None:
+    def _safe(peer: Peer, request: AnyCommand, answer: Response, _: PutStatus) -> None:
         peer.reply(request, answer)
 
     def _checked(self, header: RecallMessage, now_ms: int) -> RecallHandle:

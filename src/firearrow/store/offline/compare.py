@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from firearrow.store.batchqueue import UNIT_DTYPE, units_of
 from firearrow.store.offline.view import StoreView
-from firearrow.store.queues import Entries
+from firearrow.store.queues import DispatchedEntries
 from firearrow.store.reading.batchqueues import BatchQueue
 from firearrow.store.reading.dispatching import dispatch_to
 from firearrow.store.reading.entries import QueueKey
@@ -150,7 +150,7 @@ class QueueSinks:
         self._view = view
         self.by_key: dict[QueueKey, QueueSink | BatchSink] = {}
 
-    def put(self, entries: Entries) -> None:
+    def put(self, entries: DispatchedEntries) -> None:
         """Compare the entries of one round."""
         size = self._view.entry_bytes
         rows: npt.NDArray[Any] = np.empty(len(entries.size), ROW)

@@ -14,7 +14,7 @@ import numpy.typing as npt
 from firearrow.store.offline.pieces import Stretch
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import FileEnd, Gap, first_record, walk_file
-from firearrow.store.queues import Entries
+from firearrow.store.queues import DispatchedEntries
 from firearrow.store.reading.dispatching import dispatch_to
 from firearrow.store.reading.undispatched import Collected
 from firearrow.store.reading.walk import RecordRun
@@ -36,7 +36,7 @@ class Derived(NamedTuple):
     reached: int = 0
     over: bool = False
     records: int = 0
-    entries: Entries = _NO_ENTRIES
+    entries: DispatchedEntries = _NO_ENTRIES
     keys: bytes = b""
 
     @property

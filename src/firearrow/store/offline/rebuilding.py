@@ -54,7 +54,7 @@ from firearrow.store.offline.pieces import (
 from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.queuefiles import FileConsumeQueues
-from firearrow.store.queues import ENTRY_BYTES, ConsumeQueues, Entries, Run
+from firearrow.store.queues import ENTRY_BYTES, ConsumeQueues, DispatchedEntries, Run
 from firearrow.store.reading.entries import QueueKey
 from firearrow.store.reading.index import geometry
 from firearrow.store.reading.rocksqueues import DIRECTORIES as ROCKSDB_DIRECTORIES
@@ -248,7 +248,7 @@ class _Target:
         self.unwanted: dict[str, int] = {}
         self.stand_ins = 0
 
-    def put(self, entries: Entries) -> None:
+    def put(self, entries: DispatchedEntries) -> None:
         """Write the runs of the wanted queues that have not failed.
 
         Each run of a queue is put separately: a run that can't be put ends the queue.

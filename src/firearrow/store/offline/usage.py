@@ -32,8 +32,8 @@ from firearrow.store.reading.walk import RecordRun
 from firearrow.store.retention import (
     Circumstances,
     Consumed,
+    FileVerdict,
     FindQueue,
-    Verdict,
     committed_offsets,
     group_progress,
     pressure_of,
@@ -378,7 +378,7 @@ def _find_in(queues: FileConsumeQueues | RocksQueues) -> FindQueue:
     return queues.find
 
 
-def _row(verdict: Verdict, circumstances: Circumstances) -> FileReport:
+def _row(verdict: FileVerdict, circumstances: Circumstances) -> FileReport:
     path = verdict.segment.path
     return FileReport(
         path.name,

@@ -20,7 +20,7 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.store.batchqueue import UNIT, UNIT_BYTES, UNIT_DTYPE, Unit, Units, are_written, is_written
+from firearrow.store.batchqueue import UNIT, UNIT_BYTES, UNIT_DTYPE, BatchUnit, Units, are_written, is_written
 from firearrow.store.queues import ENTRY_BYTES
 from firearrow.store.reading.entries import QUEUE_ENTRY, Entries, Span, bisect, without
 from firearrow.store.reading.storage import Files, StoreFile
@@ -163,9 +163,9 @@ class BatchQueue(Units):
         fields: tuple[int, ...] = UNIT.unpack(self.unit_bytes(number, 1).ljust(UNIT_BYTES, b"\0"))
         return fields
 
-    def unit(self, number: int) -> Unit:
+    def unit(self, number: int) -> BatchUnit:
         """A unit, zeros where there is none."""
-        return Unit._make(self._fields(number)[:6])
+        return BatchUnit._make(self._fields(number)[:6])
 
     def _begun_before(self, queue_offset: int) -> int:
         sought = min(queue_offset, _QUEUE_OFFSET_MAX)

@@ -20,8 +20,7 @@ import numpy.typing as npt
 from firearrow.errors import DataLost
 from firearrow.store.batchqueue import UNIT_DTYPE, units_of
 from firearrow.store.checkpoint import Checkpoint
-from firearrow.store.queues import Entries as DispatchedEntries
-from firearrow.store.queues import Runs
+from firearrow.store.queues import DispatchedEntries, Runs
 from firearrow.store.reading.batchqueues import BatchQueue, unit_entries
 from firearrow.store.reading.entries import Entries, Queue, QueueKey, Queues, Span
 from firearrow.store.reading.filequeues import FileQueue
