@@ -26,8 +26,8 @@ from firearrow.net.client import Client
 from firearrow.net.tasks import TaskService
 from firearrow.raft import (
     Append,
-    Entry,
     Install,
+    LogEntry,
     LogFile,
     Message,
     Node,
@@ -276,7 +276,7 @@ class Agreement:
     def _rest(self) -> None:
         self._is_busy = False
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: LogEntry) -> None:
         self._machine.apply(entry.data)
         self._applied_index, self._applied_term = entry.index, entry.term
         if entry.term == self._led_in:

@@ -29,7 +29,7 @@ from firearrow.wire import fastjson, headers
 from firearrow.wire.bodies import MemberGroup
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue
-from firearrow.wire.controller_bodies import ElectedBody, Replica, Replicas, ReplicasTable, SyncStateSet
+from firearrow.wire.controller_bodies import ElectedBody, ReplicaIdentity, ReplicasInfo, ReplicasTable, SyncStateSet
 
 ID_APPLIED_MAX: Final = INT_MAX
 # Limit of the known brokers of all names. Each has a kilobyte at most, and all of them are one message to a controller
@@ -250,12 +250,12 @@ def sync_state_data(sets: Sets, lives: Liveness, names: Iterable[str]) -> Decisi
     return Decision(body=fastjson.dumps(ReplicasTable(table)))
 
 
-def _replicas(name: str, found: BrokerSet, lives: Liveness) -> Replicas:
+def _replicas(name: str, found: BrokerSet, lives: Liveness) -> ReplicasInfo:
     replicas = [
-        Replica(name, broker_id, member.address, lives.is_alive(found.cluster, name, broker_id))
+        ReplicaIdentity(name, broker_id, member.address, lives.is_alive(found.cluster, name, broker_id))
         for broker_id, member in sorted(found.members.items())
     ]
-    return Replicas(
+    return ReplicasInfo(
         master_epoch=found.master_epoch,
         sync_state_set_epoch=found.in_sync_epoch,
         in_sync_replicas=[one for one in replicas if one.broker_id in found.in_sync],

@@ -23,7 +23,7 @@ from firearrow.net.access import OPEN, Access
 from firearrow.net.address import host_and_port
 from firearrow.net.futures import Answered, FutureCalls, Pending
 from firearrow.net.tasks import Tasks
-from firearrow.wire.calls import Answering, Line, Waiting
+from firearrow.wire.calls import Answering, AnswerWaiter, ClientEnd
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import NO_FIELDS, FieldValue, Response, request
 from firearrow.wire.frame import AnyCommand, encode_response
@@ -63,7 +63,7 @@ class _Connection(asyncio.Protocol):
         bound = {code: partial(self._asked, handler) for code, handler in handlers.items()}
         self.address = address
         self._client = client
-        self._line: Line[Waiting] = Line(address, cast(Mapping[int, Answering], bound))
+        self._line: ClientEnd[AnswerWaiter] = ClientEnd(address, cast(Mapping[int, Answering], bound))
         self._loop = asyncio.get_running_loop()
         self._calls = FutureCalls(self._line.calls, self._loop, self._overdue)
         self._lost = asyncio.Event()

@@ -42,7 +42,7 @@ from firearrow.net.meter import RpcMeter
 from firearrow.net.outgoing import Departures, Outgoing
 from firearrow.net.refusals import Refusals
 from firearrow.net.tls import Door, Pipe
-from firearrow.wire.calls import Calls
+from firearrow.wire.calls import PendingCalls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import (
@@ -456,7 +456,7 @@ class Peer(asyncio.Protocol):
             raise ConnectionError(f"{self.address} does not read its pending answers")
         loop = self._server.loop
         if self._calls is None:
-            self._calls = FutureCalls(Calls(self.address, CALLS_MAX), loop)
+            self._calls = FutureCalls(PendingCalls(self.address, CALLS_MAX), loop)
         frame, answer = self._calls.begin(command, loop.time(), timeout_seconds)
         self.send(frame)
         return answer

@@ -56,7 +56,7 @@ from firearrow.store import MessageStore
 from firearrow.wire import requests
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.frame import HOT_HEADERS, AnyCommand
-from firearrow.wire.requests import Ask, Resource, Row
+from firearrow.wire.requests import Ask, ResourceKind, Row
 from firearrow.wire.signature import ACCESS_KEY
 
 ALLOWED_MAX: Final = 10_000  # remembered for each code
@@ -64,7 +64,7 @@ REVIEW_SECONDS: Final = 0.004  # for waiting requests, in one turn of the event 
 NAMED_MAX: Final = 10_000  # topics and groups in one request; each is looked up, in 2 µs
 NOBODY = ""
 
-_KINDS: Final = {Resource.CLUSTER: Kind.CLUSTER, Resource.TOPIC: Kind.TOPIC, Resource.GROUP: Kind.GROUP}
+_KINDS: Final = {ResourceKind.CLUSTER: Kind.CLUSTER, ResourceKind.TOPIC: Kind.TOPIC, ResourceKind.GROUP: Kind.GROUP}
 _CHANGES: Final = requests.Action.CREATE | requests.Action.UPDATE | requests.Action.DELETE
 
 Ext = Mapping[str, str]
@@ -340,10 +340,10 @@ class AccessControl(Senders):
         needs: dict[_Need, None] = {}
         for ask in asks:
             actions = _actions_of(ask)
-            if ask.resource is Resource.CLUSTER:
+            if ask.resource is ResourceKind.CLUSTER:
                 needs[_Need(Kind.CLUSTER, self._cluster, actions)] = None
                 continue
-            names = named.topics if ask.resource is Resource.TOPIC else named.groups
+            names = named.topics if ask.resource is ResourceKind.TOPIC else named.groups
             for name in names:
                 need = _need_of(_KINDS[ask.resource], name, actions)
                 if Action.PUB in need.actions and name.startswith(SYSTEM_TOPIC_PREFIX):

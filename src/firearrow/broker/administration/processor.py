@@ -20,7 +20,7 @@ from firearrow.message.names import TIMER_TOPIC
 from firearrow.net.server import Steps
 from firearrow.store import TimerStore
 from firearrow.wire import fastjson
-from firearrow.wire.admin_bodies import QueueCheck
+from firearrow.wire.admin_bodies import QueueCheckResult
 from firearrow.wire.bodies import KVTable
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
@@ -203,7 +203,7 @@ class BrokerAdminProcessor:
         Java: AdminBrokerProcessor#checkRocksdbCqWriteProgress writes the outcome only to its log.
         """
         fields_of(request, CheckQueues)
-        found = QueueCheck("queues are stored in one form only, no need to check", _CHECKED)
+        found = QueueCheckResult("queues are stored in one form only, no need to check", _CHECKED)
         return Response(body=fastjson.dumps(found))
 
     def clean_queues(self, _: Channel, __: AnyCommand) -> Steps:

@@ -32,7 +32,7 @@ from firearrow.wire.binary import LANGUAGES
 from firearrow.wire.client_bodies import (
     BROADCASTING,
     SUBSCRIBE_ALL,
-    Connection,
+    ClientConnection,
     ConsumerData,
     MemberChange,
     SubscriptionData,
@@ -192,9 +192,9 @@ class Member:
         """The user, and the id of the client."""
         return self.user, self.client_id
 
-    def connection(self) -> Connection:
+    def connection(self) -> ClientConnection:
         """Connection in the form for administrators."""
-        return Connection(self.client_id, self.channel.address, self.language, self.version)
+        return ClientConnection(self.client_id, self.channel.address, self.language, self.version)
 
 
 Members = dict[Channel, Member]
