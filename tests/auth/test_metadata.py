@@ -16,10 +16,10 @@ from firearrow.auth.model import (
     SUBJECT_USER,
     Acl,
     Action,
-    Decision,
-    Entry,
     Environment,
     Policy,
+    PolicyDecision,
+    PolicyEntry,
     PolicyType,
     Resource,
     Subject,
@@ -48,11 +48,13 @@ def user(name: str = "u", password: str | None = "secret", **known: Any) -> User
     return replace(made, **known)
 
 
-def entry(resource: str, *actions: Action, decision: Decision = Decision.ALLOW) -> Entry:
-    return Entry(actions=list(actions), decision=decision, environment=Environment(), resource=Resource.of(resource))
+def entry(resource: str, *actions: Action, decision: PolicyDecision = PolicyDecision.ALLOW) -> PolicyEntry:
+    return PolicyEntry(
+        actions=list(actions), decision=decision, environment=Environment(), resource=Resource.of(resource)
+    )
 
 
-def custom(*entries: Entry) -> list[Policy]:
+def custom(*entries: PolicyEntry) -> list[Policy]:
     return [Policy(entries=list(entries), policy_type=PolicyType.CUSTOM)]
 
 
@@ -119,7 +121,7 @@ def test_who_gets_the_name_of_a_deleted_user_gets_no_rights_with_it(tmp_path: Pa
 
 def test_policies_are_merged_by_type_and_resource(tmp_path: Path) -> None:
     first = entry("Topic:T", Action.PUB), entry("Group:g", Action.SUB)
-    denied = entry("Topic:T", Action.ALL, decision=Decision.DENY)
+    denied = entry("Topic:T", Action.ALL, decision=PolicyDecision.DENY)
     default = Policy(entries=[entry("*", Action.GET)], policy_type=PolicyType.DEFAULT)
     with opened(tmp_path) as metadata:
         metadata.create_user(user())

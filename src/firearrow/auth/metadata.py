@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from firearrow.auth.model import (
     SUBJECT_USER,
     Acl,
-    Entry,
     Policy,
+    PolicyEntry,
     PolicyType,
     Resource,
     Subject,
@@ -339,7 +339,7 @@ def _merge(policies: list[Policy], new: Policy) -> None:
     policies[at] = replace(policies[at], entries=entries)
 
 
-def _put_entry(entries: list[Entry], new: Entry) -> None:
+def _put_entry(entries: list[PolicyEntry], new: PolicyEntry) -> None:
     resources = [entry.resource for entry in entries]
     if new.resource in resources:
         entries[resources.index(new.resource)] = new

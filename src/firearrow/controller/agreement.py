@@ -113,7 +113,7 @@ class Agreement:
         self._is_over = False
         self._client = Client(access=access)
         others = (member for member in members if member != name)
-        self._lines = {other: _Line(self._client, members[other], self._fields) for other in others}
+        self._lines = {other: _PeerLine(self._client, members[other], self._fields) for other in others}
         self._has_warned = False
 
     async def start(self) -> list[Service]:
@@ -340,7 +340,7 @@ class _Ticking(Every):
         return self._agreement.trouble or super().trouble
 
 
-class _Line(TaskService):
+class _PeerLine(TaskService):
     """Connection to one other controller; the oldest unsent messages are dropped when there are too many."""
 
     def __init__(self, client: Client, address: str, fields: Mapping[str, str]) -> None:

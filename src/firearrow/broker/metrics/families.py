@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.flowcontrol import FlowControl
-from firearrow.broker.metrics.lags import Lag, lags_of
+from firearrow.broker.metrics.lags import GroupLag, lags_of
 from firearrow.broker.metrics.tally import DELAY, TRANSACTION, Tally
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.inflight import InFlight
@@ -76,7 +76,7 @@ class Sources(NamedTuple):
     books: Books
     in_flight: InFlight
     revive_queues: Callable[[], Sequence[ReviveQueue]]
-    lags: list[Lag]
+    lags: list[GroupLag]
 
 
 Reading = Callable[[Sources], Iterator[Sample]]
@@ -85,7 +85,7 @@ Reading = Callable[[Sources], Iterator[Sample]]
 # --- messages ---
 
 
-class _Kind(NamedTuple):
+class _KindCount(NamedTuple):
     topic: str
     kind: str
     messages: int
@@ -93,13 +93,13 @@ class _Kind(NamedTuple):
     large: Mapping[int, int]
 
 
-def _kinds(sources: Sources) -> Iterator[_Kind]:
+def _kinds(sources: Sources) -> Iterator[_KindCount]:
     """Counts of messages and bytes by topic and kind; normal messages are the rest of all."""
     special = list(sources.tally.kinds.items())
     rest: dict[str, list[PutCounters]] = {}
     for (topic, kind), put in special:
         if _counts(topic):
-            yield _Kind(topic, kind, put.put_count, put.put_bytes, put.large or {})
+            yield _KindCount(topic, kind, put.put_count, put.put_bytes, put.large or {})
         rest.setdefault(topic, []).append(put)
     for topic, put in sources.context.stats.topic_counters():
         if not _counts(topic) or (topic == names.TIMER_TOPIC or _is_internal(topic)):
@@ -111,7 +111,7 @@ def _kinds(sources: Sources) -> Iterator[_Kind]:
         for other in others:
             large.subtract(other.large or {})
         if count > 0:
-            yield _Kind(topic, _KIND_OF_ALL.get(topic, "normal"), count, max(size, 0), large)
+            yield _KindCount(topic, _KIND_OF_ALL.get(topic, "normal"), count, max(size, 0), large)
 
 
 def _counts(topic: str) -> bool:
@@ -124,7 +124,7 @@ def _is_internal(topic: str) -> bool:
     return not names.is_sendable(topic) and topic not in _KIND_OF_ALL
 
 
-def _kind_labels(sources: Sources, it: _Kind) -> Labels:
+def _kind_labels(sources: Sources, it: _KindCount) -> Labels:
     is_system = sources.context.topics.is_system(it.topic)
     return {"topic": it.topic, "message_type": it.kind, "is_system": is_system}
 
@@ -235,7 +235,7 @@ def _language(language: object) -> str:
     return str(language or "other").lower()
 
 
-def _lag(value: Callable[[Lag, int], int]) -> Reading:
+def _lag(value: Callable[[GroupLag, int], int]) -> Reading:
     def read(sources: Sources) -> Iterator[Sample]:
         now_ms = sources.context.clock.now_ms()
         for lag in sources.lags:
@@ -391,26 +391,26 @@ _KIND: Final = ("topic", "message_type", "is_system")
 _GROUP: Final = ("topic", "consumer_group", "is_retry", "is_system")
 
 
-def _counter(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> Row:
-    return Row(Family(f"rocketmq_{name}_total", "counter", text, labels), reading)
+def _counter(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> MetricRow:
+    return MetricRow(Family(f"rocketmq_{name}_total", "counter", text, labels), reading)
 
 
-def _gauge(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> Row:
-    return Row(Family(f"rocketmq_{name}", "gauge", text, labels), reading)
+def _gauge(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> MetricRow:
+    return MetricRow(Family(f"rocketmq_{name}", "gauge", text, labels), reading)
 
 
-def _histogram(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> Row:
-    return Row(Family(f"rocketmq_{name}", "histogram", text, labels), reading)
+def _histogram(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> MetricRow:
+    return MetricRow(Family(f"rocketmq_{name}", "histogram", text, labels), reading)
 
 
-class Row(NamedTuple):
+class MetricRow(NamedTuple):
     """Family, and the function that reads its values."""
 
     family: Family
     read: Reading
 
 
-ROWS: Final[tuple[Row, ...]] = (
+ROWS: Final[tuple[MetricRow, ...]] = (
     # --- messages ---
     _counter("messages_in", "Messages that topics got", _KIND, _messages_in),
     _counter("throughput_in", "Bytes of the records of these", _KIND, _throughput_in),

@@ -26,7 +26,7 @@ from firearrow.wire.bodies import PERM_READ, PERM_WRITE
 from firearrow.wire.client_bodies import CONSUME_POP
 
 
-class Lag(NamedTuple):
+class GroupLag(NamedTuple):
     """Lag of a group in a topic, or (``is_retry``) in the messages of the topic that it failed to consume by POP.
 
     ``first_ms`` is the store time of the first message that is not consumed, ``next_ms`` of the first that was not
@@ -54,7 +54,7 @@ class _Place(NamedTuple):
 _Find = Callable[[str, str, int, int], _Place]  # of the group, topic, queue id and end of a queue
 
 
-def lags_of(context: BrokerContext, books: Books, in_flight: InFlight) -> Iterator[Lag]:
+def lags_of(context: BrokerContext, books: Books, in_flight: InFlight) -> Iterator[GroupLag]:
     """Yield the lags of groups; some may change between two of them."""
     pulled, popped = partial(_pulled, context.offsets), partial(_popped, books, in_flight)
     for group, members in context.clients.consumer_groups():
@@ -79,7 +79,7 @@ def _is_open(context: BrokerContext, topic: str) -> bool:
 
 def _lag(
     context: BrokerContext, find: _Find, group: str, topic: str, sources: Sequence[str], *, is_retry: bool = False
-) -> Lag:
+) -> GroupLag:
     """Sum up the queues of ``sources``."""
     messages = in_hand = ready = 0
     firsts: list[int] = []
@@ -96,7 +96,7 @@ def _lag(
                 if at < end:
                     times.append(context.store.store_time_of(source, queue_id, at))
     first_ms, next_ms = (min((ms for ms in times if ms > 0), default=0) for times in (firsts, nexts))
-    return Lag(group, topic, is_retry, messages, in_hand, ready, first_ms, next_ms)
+    return GroupLag(group, topic, is_retry, messages, in_hand, ready, first_ms, next_ms)
 
 
 def _pulled(offsets: ConsumerOffsets, group: str, topic: str, queue_id: int, end: int) -> _Place:

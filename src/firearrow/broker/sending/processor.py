@@ -25,7 +25,7 @@ from firearrow.broker.delaying.delivery import delay_level
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.groups.locks import QueueLocks
 from firearrow.broker.metrics.tally import DELAY, FIFO, Tally
-from firearrow.broker.sending.puts import Draft, PutResult
+from firearrow.broker.sending.puts import PutResult, UnstoredMessage
 from firearrow.broker.sending.sendback import DLQ_QUEUES, times_max_of
 from firearrow.broker.timing.recalls import recall_handle
 from firearrow.broker.topics.table import UNIT_FLAG
@@ -519,7 +519,7 @@ class SendProcessor:
         return answer
 
     @staticmethod
-    def _note_kind(tally: Tally, draft: Draft, placed: PutResult, dead_of: str | None, topic: str) -> None:
+    def _note_kind(tally: Tally, draft: UnstoredMessage, placed: PutResult, dead_of: str | None, topic: str) -> None:
         """Count a message of a special kind; the topics of halves and of delay levels have only such messages."""
         if dead_of is not None:
             tally.dead.add((dead_of, draft.properties.get(properties.RETRY_TOPIC, topic)))
@@ -622,9 +622,9 @@ class SendProcessor:
 
 def draft_of_send(
     peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int, found: dict[str, str], sys_flag: int
-) -> Draft:
+) -> UnstoredMessage:
     """Return the message of a request as a draft, with the properties ``found`` and the flags ``sys_flag``."""
-    return Draft(
+    return UnstoredMessage(
         header.topic,
         queue_id,
         request.body,

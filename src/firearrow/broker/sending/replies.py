@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.groups.clients import Channel
+from firearrow.broker.groups.clients import ClientChannel
 from firearrow.broker.sending.processor import SendProcessor, draft_of_send
 from firearrow.broker.sending.puts import PutResult
 from firearrow.errors import BrokerError, MessageError, StoreError
@@ -140,7 +140,7 @@ class ReplyProcessor:
         call.add_done_callback(answer)
         return None
 
-    def _may_still_ask(self, client_id: str, channel: Channel) -> bool:
+    def _may_still_ask(self, client_id: str, channel: ClientChannel) -> bool:
         """Return whether the user of a waiting client may still send, for example, a request."""
         user = self._clients.user_of(client_id)
         return user is not None and self._senders.may_publish(user, channel.ip)
