@@ -28,7 +28,7 @@ from firearrow.broker.access.control import access_of, ha_access_of
 from firearrow.broker.admission import Check, Condition
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.control.control import RoleControl
-from firearrow.broker.control.controllers import ControllerGroup, Mastery, mastery_of
+from firearrow.broker.control.controllers import ControllerClient, Mastery, mastery_of
 from firearrow.broker.core import Broker
 from firearrow.broker.feature import Base, Handlers
 from firearrow.broker.replication.refusals import refused_alone, refused_by_slave
@@ -125,7 +125,7 @@ class ControlledBroker(Broker):
         """
         bound = await super().start(host, port)
         self._listens = host, port, bound
-        controllers = ControllerGroup(self.config, self._clock, access_of(self.config), self.address)
+        controllers = ControllerClient(self.config, self._clock, access_of(self.config), self.address)
         self.control = control = RoleControl(self, controllers, self._store_config)
         try:
             await control.start()

@@ -111,7 +111,7 @@ class _Verdict(Enum):
     YOUNG = auto()  # neither it nor any half behind it is due
 
 
-class Transactions(RoundService):
+class TransactionService(RoundService):
     """Decide halves, and check the ones that nobody decides."""
 
     def __init__(self, context: BrokerContext, open_counts: OpenCounts, scheduler: Scheduler) -> None:

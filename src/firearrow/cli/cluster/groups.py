@@ -41,7 +41,7 @@ from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.parameters import either, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
-from firearrow.client.admin.cluster import Server
+from firearrow.client.admin.cluster import RegisteredBroker
 from firearrow.errors import BrokerError, NotFound
 from firearrow.message import names
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, ConsumerConnection, MessageQueue, SubscriptionGroupConfig
@@ -68,7 +68,7 @@ async def list_groups(
     output: Output = PLAIN,
 ) -> None:
     """List consumer groups."""
-    found: dict[str, list[tuple[Server, SubscriptionGroupConfig]]] = defaultdict(list)
+    found: dict[str, list[tuple[RegisteredBroker, SubscriptionGroupConfig]]] = defaultdict(list)
     async with cluster.admin() as admin:
         for master in masters_in(await admin.cluster(), of_cluster):
             table = (await admin.groups.configs(master.address)).subscription_group_table
@@ -83,7 +83,7 @@ async def list_groups(
     output.show(Table("Groups", LIST, rows))
 
 
-async def _clients(admin: Admin, name: str, master: Server) -> ConsumerConnection | None:
+async def _clients(admin: Admin, name: str, master: RegisteredBroker) -> ConsumerConnection | None:
     """Clients of a group; None without an online client."""
     try:
         return await admin.consumers(name, master.address)
@@ -94,7 +94,7 @@ async def _clients(admin: Admin, name: str, master: Server) -> ConsumerConnectio
 
 
 def _listed(
-    name: str, configs: list[tuple[Server, SubscriptionGroupConfig]], clients: ConsumerConnection | None
+    name: str, configs: list[tuple[RegisteredBroker, SubscriptionGroupConfig]], clients: ConsumerConnection | None
 ) -> list[Cell]:
     kind: Cell = None
     if clients is not None:
@@ -118,7 +118,7 @@ async def show_group(name: Group, /, *, cluster: ClusterOptions = ANY, output: O
 
 
 async def _configured(admin: Admin, name: str) -> Table:
-    async def ask(master: Server) -> list[Cell] | None:
+    async def ask(master: RegisteredBroker) -> list[Cell] | None:
         # not `config`: a broker that creates groups automatically would create this one
         table = await admin.groups.configs(master.address)
         config = table.subscription_group_table.get(name)

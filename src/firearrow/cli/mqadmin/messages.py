@@ -13,7 +13,7 @@ from firearrow.client.admin.cluster import UNIQUE_KEYS_MAX, Track
 from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, Pulled, PullStatus
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import address_of
-from firearrow.client.tracing.records import Step, steps_in
+from firearrow.client.tracing.records import TraceStep, steps_in
 from firearrow.clock import HOUR_MS
 from firearrow.errors import ConfigError
 from firearrow.files import for_the_user_alone, make_own_directory, name_of_file
@@ -180,7 +180,7 @@ def _head(group: str, time: str) -> str:
     return _STEP.format("#Type", group, "#ClientHost", time, "#CostTimes", "#Status")
 
 
-def _step(step: Step) -> str:
+def _step(step: TraceStep) -> str:
     status = "success" if step.succeeded else "failed"
     return _STEP.format(step.kind, shown(step.group), step.host, second(step.time_ms), f"{step.cost_ms}ms", status)
 

@@ -14,7 +14,7 @@ from firearrow.cli.mqadmin.javatext import fixed, shown, text_order
 from firearrow.client.admin.messages import Stored
 from firearrow.client.producer.drafts import NEW_TOPIC_QUEUES
 from firearrow.client.queues import Queue
-from firearrow.client.routing.queues import Target, writable
+from firearrow.client.routing.queues import WritableQueue, writable
 from firearrow.errors import ConfigError, FirearrowError, TopicNotFound
 from firearrow.message import properties as keys_of
 from firearrow.message.ids import create_unique_id, month_start_ms, unique_id_prefix
@@ -64,7 +64,7 @@ class Sending:
             yield create_unique_id(prefix, now - month_start_ms(now), counter)
             counter += 1
 
-    async def targets(self, topic: str) -> list[Target]:
+    async def targets(self, topic: str) -> list[WritableQueue]:
         """List the writable queues of a topic; for a new topic, its future queues."""
         try:
             found = writable(await self._run.admin.topics.route(topic))
@@ -75,7 +75,7 @@ class Sending:
             raise ConfigError(f"topic {topic!r} has no writable queue")
         return found
 
-    async def send(self, message: Message, target: Target | None = None) -> Sent:
+    async def send(self, message: Message, target: WritableQueue | None = None) -> Sent:
         """Send a message to the target; without a target, to any queue."""
         if target is None:
             targets = await self.targets(message.topic)
@@ -107,7 +107,7 @@ async def send(run: Invocation) -> None:
         addresses = {one.broker_name: one.address for one in targets}
         if broker not in addresses:
             raise ConfigError(f"topic {topic!r} is not on broker {broker!r}")
-        target = Target(broker, addresses[broker], queue_id)
+        target = WritableQueue(broker, addresses[broker], queue_id)
     sent = await sending.send(message, target)
     run.line(_HEAD.format("#Broker Name", "#QID", "#Send Result", "#MsgId"))
     stored = sent.stored
@@ -140,7 +140,7 @@ async def check_times(run: Invocation) -> None:
     sending = Sending(run)
     message = Message(topic, b"a" * size)
     run.line(_HEAD.format("#Broker Name", "#QID", "#Send Result", "#RT"))
-    elapsed, target = 0, Target("", "", 0)
+    elapsed, target = 0, WritableQueue("", "", 0)
     for number in range(amount):
         began = run.clock.monotonic()
         succeeded = True

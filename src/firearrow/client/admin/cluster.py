@@ -57,7 +57,7 @@ class Reset(NamedTuple):
     after: int
 
 
-class Server(NamedTuple):
+class RegisteredBroker(NamedTuple):
     """A registered broker; the number of a master is 0."""
 
     cluster: str
@@ -360,11 +360,11 @@ def cluster_with(broker: str, info: ClusterInfo) -> str | None:
     return next(found, None)
 
 
-def servers_in(info: ClusterInfo, clusters: Iterable[str] | None = None) -> list[Server]:
+def servers_in(info: ClusterInfo, clusters: Iterable[str] | None = None) -> list[RegisteredBroker]:
     """List the brokers of some clusters or of all, including slaves, in the order of their names."""
     chosen = sorted(info.cluster_addr_table) if clusters is None else clusters
     return [
-        Server(cluster, name, number, address)
+        RegisteredBroker(cluster, name, number, address)
         for cluster in chosen
         for name in sorted(info.cluster_addr_table.get(cluster, []))
         if name in info.broker_addr_table

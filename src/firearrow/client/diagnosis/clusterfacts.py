@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
-from firearrow.client.admin.cluster import Server, servers_in
+from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.routing.queues import MASTER
 from firearrow.clock import HOUR_MS
 from firearrow.errors import FirearrowError
@@ -128,7 +128,7 @@ async def _silent(admin: Admin) -> dict[str, str]:
 async def brokers_of(admin: Admin, info: ClusterInfo, cluster: str | None) -> list[BrokerFacts]:
     """Registered brokers, of one cluster or of all, with the numbers that each reports."""
 
-    async def counted(server: Server) -> BrokerFacts:
+    async def counted(server: RegisteredBroker) -> BrokerFacts:
         broker = BrokerFacts(*server)
         try:
             return broker._replace(counted=await admin.brokers.runtime(broker.address))

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar, Unpack
 
 from firearrow.client.consumer.groupcalls import GroupCalls
-from firearrow.client.consumer.handlers import CONCURRENCY, Handler, Registration
+from firearrow.client.consumer.handlers import CONCURRENCY, Handler, HandlerRegistration
 from firearrow.client.consumer.lifecycle import ConsumerLife
 from firearrow.client.consumer.member import AssignedQueue, ConsumerSettings, Member
 from firearrow.client.consumer.offsets import (
@@ -37,7 +37,7 @@ from firearrow.client.consumer.offsets import (
     OffsetStore,
     default_directory,
 )
-from firearrow.client.consumer.processqueue import Limits
+from firearrow.client.consumer.processqueue import CacheLimits
 from firearrow.client.consumer.rates import ConsumeRates
 from firearrow.client.consumer.rebalance import Rebalancer
 from firearrow.client.consumer.requests import ConsumerRequests
@@ -96,8 +96,8 @@ class PushConsumer(ConsumerLife):
         mode: Mode = "pull",
         start: StartFrom | datetime | None = None,
         strategy: Strategy = AVG,
-        limits: Limits | None = None,
-        topic_limits: Limits | None = None,
+        limits: CacheLimits | None = None,
+        topic_limits: CacheLimits | None = None,
         max_reconsume_times: int | None = None,
         consume_timeout: float = 900.0,
         suspend: float = 1.0,
@@ -121,7 +121,7 @@ class PushConsumer(ConsumerLife):
         settings = ConsumerSettings(
             start_from=start_from,
             start_at_ms=start_at_ms,
-            limits=limits or Limits(),
+            limits=limits or CacheLimits(),
             topic_limits=topic_limits,
             reconsume_times_max=max_reconsume_times,
             consume_timeout=consume_timeout,
@@ -195,7 +195,7 @@ class PushConsumer(ConsumerLife):
             raise ConfigError(f"group {self.group!r} has a handler for topic {topic!r} already")
         now_ms = self.session.clock.now_ms()
         subscription = subscription_to(name, now_ms, tags=tags, sql=sql)
-        self.member.registrations[name] = Registration(subscription, handler, concurrency, batch, manual=manual)
+        self.member.registrations[name] = HandlerRegistration(subscription, handler, concurrency, batch, manual=manual)
         self.member.subscriptions[name] = subscription
 
     def consumer_data(self) -> ConsumerData:

@@ -8,7 +8,7 @@ from typing import Final
 from firearrow.client.producer.drafts import send_fields
 from firearrow.client.pull.rangereader import PullOptions
 from firearrow.client.queues import Queue
-from firearrow.client.routing.queues import Target, writable
+from firearrow.client.routing.queues import WritableQueue, writable
 from firearrow.client.session.answers import read_number
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotDurable
@@ -71,8 +71,8 @@ class Brokers:
         }
         self.call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
-    def writable(self, topic: str) -> list[Target]:
-        """Return the queues of a topic that allow writing; raises as ``NameServers.route``."""
+    def writable(self, topic: str) -> list[WritableQueue]:
+        """Return the queues of a topic that allow writing; raises as ``NameServerList.route``."""
         return writable(self._cluster.run(self._cluster.name_servers.route(topic)))
 
     def call(self, broker: str, code: int, fields: Mapping[str, FieldValue], body: bytes = b"") -> AnyCommand:
