@@ -22,7 +22,7 @@ from firearrow.errors import ConfigError, MessageError
 from firearrow.message.batch import split_batch
 from firearrow.spark.options import for_sink
 from firearrow.spark.sink import BATCH_BYTES_MAX, BatchWriter, StreamWriter, TaskResult, pieces_of
-from firearrow.spark.sinkrows import Ids, Rows, rows_of
+from firearrow.spark.sinkrows import Ids, SinkRows, rows_of
 from tests.client.fakes import fake_cluster
 from tests.interop.servers import Server
 from tests.loglines import told
@@ -227,7 +227,7 @@ def no_targets(topic: str) -> list[WritableQueue]:
     raise AssertionError(f"nobody has to know the queues of {topic}")
 
 
-def encoded(**columns: Any) -> Rows:
+def encoded(**columns: Any) -> SinkRows:
     return rows_of(pa.RecordBatch.from_pydict(columns), Ids("0" * 20), "T", None)
 
 
