@@ -27,7 +27,7 @@ from firearrow.auth.model import (
     UserStatus,
     UserType,
 )
-from firearrow.database import DEFAULT, Database, Family, MiB
+from firearrow.database import DEFAULT, Database, FamilyOptions, MiB
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.events import Events
 
@@ -223,7 +223,9 @@ def test_the_disk_may_refuse_a_sync_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", [USERS, ACLS])
 def test_a_row_that_can_not_be_read_ends_the_start(tmp_path: Path, name: str) -> None:
-    database = Database(tmp_path / name, [Family(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=8, log_ahead=True)
+    database = Database(
+        tmp_path / name, [FamilyOptions(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=8, log_ahead=True
+    )
     batch = database.batch()
     batch.put(DEFAULT, b"u", b'{"username":7}')
     database.write(batch)
@@ -231,7 +233,9 @@ def test_a_row_that_can_not_be_read_ends_the_start(tmp_path: Path, name: str) ->
     with pytest.raises(ConfigError, match=f"{name}, row b'u'"):
         Metadata(tmp_path, Events())
     for each in (USERS, ACLS):  # both are free again
-        Database(tmp_path / each, [Family(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=8, log_ahead=True).close()
+        Database(
+            tmp_path / each, [FamilyOptions(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=8, log_ahead=True
+        ).close()
 
 
 def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -244,7 +248,7 @@ def test_columns_of_others_are_no_hindrance(tmp_path: Path) -> None:
     for name in (USERS, ACLS):
         Database(
             tmp_path / name,
-            [Family(DEFAULT, MiB), Family("kvDataVersion", MiB)],
+            [FamilyOptions(DEFAULT, MiB), FamilyOptions("kvDataVersion", MiB)],
             cache_bytes=MiB,
             open_files_max=8,
             log_ahead=True,

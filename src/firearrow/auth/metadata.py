@@ -34,7 +34,7 @@ from firearrow.auth.model import (
     check_policies,
     no_permission,
 )
-from firearrow.database import DEFAULT, Database, Family, MiB, families_of
+from firearrow.database import DEFAULT, Database, FamilyOptions, MiB, families_of
 from firearrow.errors import BrokerError, ConfigError, CorruptStore
 from firearrow.events import Events
 from firearrow.wire.codes import ResponseCode
@@ -66,7 +66,7 @@ class _Rows:
         others = [name for name in families_of(path) if name != DEFAULT]
         self._database = Database(
             path,
-            [Family(name, _BUFFER_BYTES) for name in (DEFAULT, *others)],
+            [FamilyOptions(name, _BUFFER_BYTES) for name in (DEFAULT, *others)],
             cache_bytes=_BUFFER_BYTES,
             open_files_max=_OPEN_FILES_MAX,
             log_ahead=True,

@@ -23,7 +23,7 @@ from firearrow.controller.config import ControllerConfig
 from firearrow.controller.heartbeats import Heartbeats
 from firearrow.controller.state import AnyAgreement
 from firearrow.errors import BrokerError
-from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels, keyed
+from firearrow.net.exposition import TARGET, Family, Labels, Metrics, MetricSample, Samples, common_labels, keyed
 from firearrow.net.meter import Counts, Histograms
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.raft import Role
@@ -112,16 +112,16 @@ class ControllerSources(NamedTuple):
     heartbeats: Heartbeats
 
 
-Reading = Callable[[ControllerSources], Iterator[Sample]]
+Reading = Callable[[ControllerSources], Iterator[MetricSample]]
 
 
-def _role(sources: ControllerSources) -> Iterator[Sample]:
-    yield Sample({}, _ROLES[sources.agreement.role])
+def _role(sources: ControllerSources) -> Iterator[MetricSample]:
+    yield MetricSample({}, _ROLES[sources.agreement.role])
 
 
-def _disk(sources: ControllerSources) -> Iterator[Sample]:
+def _disk(sources: ControllerSources) -> Iterator[MetricSample]:
     files = Path(sources.config.controller_store_path).rglob("*")
-    yield Sample({}, sum(path.stat().st_size for path in files if path.is_file()))
+    yield MetricSample({}, sum(path.stat().st_size for path in files if path.is_file()))
 
 
 def _set(_: ControllerSources, key: tuple[str, str]) -> Labels:
@@ -184,4 +184,4 @@ def metrics_of(sources: ControllerSources) -> Metrics:
 def _samples(sources: ControllerSources) -> Samples:
     for family, read in ROWS:
         yield family, list(read(sources))
-    yield TARGET, [Sample({}, 1)]
+    yield TARGET, [MetricSample({}, 1)]

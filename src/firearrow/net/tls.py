@@ -63,7 +63,7 @@ def access_of(keys: TlsKeys, credentials: Credentials | None = None) -> Access:
     return Access(credentials, tls)
 
 
-class Contexts:
+class TlsContexts:
     """Certificates for clients: from the present files, or from their last valid contents."""
 
     def __init__(self, keys: TlsKeys) -> None:
@@ -195,7 +195,7 @@ class Door:
         self._loop = loop
         self._mode = mode
         certificate = keys and (keys.tls_server_cert_path or keys.tls_test_mode_enable)
-        self._contexts = Contexts(keys) if keys and certificate and mode != "disabled" else None
+        self._contexts = TlsContexts(keys) if keys and certificate and mode != "disabled" else None
         self._unsaid = 0
         self._say_again_at = 0.0
         self.under_way: dict[Pipe, None] = {}

@@ -27,7 +27,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from firearrow.database import Batch, Database, Family, KiB, MiB, Table
+from firearrow.database import Batch, Database, FamilyOptions, KiB, MiB, Table
 from firearrow.errors import ConfigError, CorruptStore, MessageError
 from firearrow.message.names import is_lmq
 from firearrow.message.record import RECORD_BYTES_MIN, topic_field
@@ -61,8 +61,8 @@ class RocksConsumeQueues:
         self._directory = directory
         self._elsewhere = elsewhere
         self._families = [
-            Family(rows.ENTRIES, _ENTRY_BUFFER_BYTES, (compression, "zstd"), universal=True),
-            Family(rows.OFFSETS, _OFFSET_BUFFER_BYTES, block_bytes=_OFFSET_BLOCK_BYTES),
+            FamilyOptions(rows.ENTRIES, _ENTRY_BUFFER_BYTES, (compression, "zstd"), universal=True),
+            FamilyOptions(rows.OFFSETS, _OFFSET_BUFFER_BYTES, block_bytes=_OFFSET_BLOCK_BYTES),
         ]
         self._database: Database | None = None
         self.log_start_offset = 0

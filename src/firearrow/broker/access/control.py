@@ -160,7 +160,7 @@ def ha_access_of(
             access.credentials,
             lambda name: _secret_of_super(users(), name),
             access.tls.context() if encrypts and access.tls is not None else None,
-            tls.Contexts(config).lasting(SystemClock().monotonic) if encrypts else None,
+            tls.TlsContexts(config).lasting(SystemClock().monotonic) if encrypts else None,
         )
     found = replace(before, changed=Event())  # the listeners were of that role
     events.listen(RightsChanged, lambda it: found.changed(it.username))

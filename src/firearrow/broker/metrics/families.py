@@ -34,7 +34,7 @@ from firearrow.broker.timing.counts import TimerCounts
 from firearrow.broker.transactions.halves import HALF_TOPIC
 from firearrow.broker.transactions.opencounts import OpenCounts
 from firearrow.message import names
-from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels, keyed
+from firearrow.net.exposition import TARGET, Family, Labels, Metrics, MetricSample, Samples, common_labels, keyed
 from firearrow.net.meter import OTHER, Histogram, RpcKey, RpcMeter
 from firearrow.store import PutCounters, TimerStore
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP
@@ -79,7 +79,7 @@ class Sources(NamedTuple):
     lags: list[GroupLag]
 
 
-Reading = Callable[[Sources], Iterator[Sample]]
+Reading = Callable[[Sources], Iterator[MetricSample]]
 
 
 # --- messages ---
@@ -129,24 +129,24 @@ def _kind_labels(sources: Sources, it: _KindCount) -> Labels:
     return {"topic": it.topic, "message_type": it.kind, "is_system": is_system}
 
 
-def _messages_in(sources: Sources) -> Iterator[Sample]:
+def _messages_in(sources: Sources) -> Iterator[MetricSample]:
     for it in _kinds(sources):
-        yield Sample(_kind_labels(sources, it), it.messages)
+        yield MetricSample(_kind_labels(sources, it), it.messages)
 
 
-def _throughput_in(sources: Sources) -> Iterator[Sample]:
+def _throughput_in(sources: Sources) -> Iterator[MetricSample]:
     for it in _kinds(sources):
-        yield Sample(_kind_labels(sources, it), it.size)
+        yield MetricSample(_kind_labels(sources, it), it.size)
 
 
-def _message_size(sources: Sources) -> Iterator[Sample]:
+def _message_size(sources: Sources) -> Iterator[MetricSample]:
     for it in _kinds(sources):
         histogram = Histogram([1 << exponent for exponent in SIZE_EXPONENTS])
         histogram.sum = it.size
         for exponent, count in it.large.items():
             histogram.counts[bisect_left(SIZE_EXPONENTS, exponent)] += max(count, 0)
         histogram.counts[0] += max(it.messages - histogram.count, 0)
-        yield Sample(_kind_labels(sources, it), histogram)
+        yield MetricSample(_kind_labels(sources, it), histogram)
 
 
 def _out(sources: Sources) -> Iterator[tuple[Labels, int, int]]:
@@ -168,14 +168,14 @@ def _out(sources: Sources) -> Iterator[tuple[Labels, int, int]]:
         yield labels, count, sources.tally.delivered_bytes
 
 
-def _messages_out(sources: Sources) -> Iterator[Sample]:
+def _messages_out(sources: Sources) -> Iterator[MetricSample]:
     for labels, count, _ in _out(sources):
-        yield Sample(labels, count)
+        yield MetricSample(labels, count)
 
 
-def _throughput_out(sources: Sources) -> Iterator[Sample]:
+def _throughput_out(sources: Sources) -> Iterator[MetricSample]:
     for labels, _, size in _out(sources):
-        yield Sample(labels, size)
+        yield MetricSample(labels, size)
 
 
 def _is_system(sources: Sources, topic: str, group: str) -> bool:
@@ -190,8 +190,8 @@ def _is_system_group(group: str) -> bool:
 
 
 def _one(value: Callable[[Sources], int], labels: Labels | None = None) -> Reading:
-    def read(sources: Sources) -> Iterator[Sample]:
-        yield Sample(labels or {}, value(sources))
+    def read(sources: Sources) -> Iterator[MetricSample]:
+        yield MetricSample(labels or {}, value(sources))
 
     return read
 
@@ -207,15 +207,15 @@ def _stored_topic(_: Sources, topic: str) -> Labels:
 # --- clients ---
 
 
-def _producers(sources: Sources) -> Iterator[Sample]:
+def _producers(sources: Sources) -> Iterator[MetricSample]:
     found: Counter[tuple[str, str]] = Counter()
     for _, members in sources.context.clients.producer_groups():
         found.update((_language(it.language), version_name(it.version)) for it in members)
     for (language, version), count in found.items():
-        yield Sample({"language": language, "version": version.lower(), **REMOTING}, count)
+        yield MetricSample({"language": language, "version": version.lower(), **REMOTING}, count)
 
 
-def _consumers(sources: Sources) -> Iterator[Sample]:
+def _consumers(sources: Sources) -> Iterator[MetricSample]:
     for group, found in sources.context.clients.consumer_groups():
         mode = _MODES.get(found.consume_type or "", "push")
         kinds = Counter((_language(it.language), version_name(it.version)) for it in found.members.values())
@@ -228,7 +228,7 @@ def _consumers(sources: Sources) -> Iterator[Sample]:
                 **REMOTING,
                 "is_system": _is_system_group(group),
             }
-            yield Sample(labels, count)
+            yield MetricSample(labels, count)
 
 
 def _language(language: object) -> str:
@@ -236,7 +236,7 @@ def _language(language: object) -> str:
 
 
 def _lag(value: Callable[[GroupLag, int], int]) -> Reading:
-    def read(sources: Sources) -> Iterator[Sample]:
+    def read(sources: Sources) -> Iterator[MetricSample]:
         now_ms = sources.context.clock.now_ms()
         for lag in sources.lags:
             labels = {
@@ -245,7 +245,7 @@ def _lag(value: Callable[[GroupLag, int], int]) -> Reading:
                 "is_retry": lag.is_retry,
                 "is_system": _is_system(sources, lag.topic, lag.group),
             }
-            yield Sample(labels, value(lag, now_ms))
+            yield MetricSample(labels, value(lag, now_ms))
 
     return read
 
@@ -285,10 +285,10 @@ def _flush_behind(sources: Sources) -> int:
     return max(0, store.log_end_offset - store.flushed_offset)
 
 
-def _reserve(sources: Sources) -> Iterator[Sample]:
+def _reserve(sources: Sources) -> Iterator[MetricSample]:
     earliest = int(sources.context.store.earliest_store_ms)
     if earliest > 0:
-        yield Sample(STORED, _age(earliest, sources.context.clock.now_ms()))
+        yield MetricSample(STORED, _age(earliest, sources.context.clock.now_ms()))
 
 
 # --- the timer ---
@@ -310,20 +310,20 @@ def _timer_read_late(sources: Sources) -> int:
     return sources.timers.late_ms(sources.context.clock.now_ms())
 
 
-def _timing(sources: Sources) -> Iterator[Sample]:
+def _timing(sources: Sources) -> Iterator[MetricSample]:
     found = dict.fromkeys(sources.tally.timed_in.of, 0)
     for topic, metric in sources.timer_counts.metrics().timing_count.items():
         found[topic] = metric.count
     for topic, count in found.items():
-        yield Sample({**STORED, "topic": topic}, count)
+        yield MetricSample({**STORED, "topic": topic}, count)
 
 
-def _snapshot(sources: Sources) -> Iterator[Sample]:
+def _snapshot(sources: Sources) -> Iterator[MetricSample]:
     context = sources.context
     wheel = sources.timers.wheel
     found = wheel.numbers_ahead(context.clock.now_ms(), SNAPSHOT_BOUNDS_S)
     for bound, count in zip(SNAPSHOT_BOUNDS_S, found, strict=True):
-        yield Sample({**STORED, "timer_bound_s": bound}, count)
+        yield MetricSample({**STORED, "timer_bound_s": bound}, count)
 
 
 # --- POP ---
@@ -347,16 +347,16 @@ def _revived(_: Sources, key: tuple[str, str]) -> Labels:
 _PUT_OK: Final = {"put_status": "PUT_OK"}  # a put that fails is retried, and counted then
 
 
-def _revive_lag(sources: Sources) -> Iterator[Sample]:
+def _revive_lag(sources: Sources) -> Iterator[MetricSample]:
     for queue in sources.revive_queues():
         count = _unread(sources, queue.topic, queue.queue_id, queue.next_offset)
-        yield Sample({"queue_id": queue.queue_id}, count)
+        yield MetricSample({"queue_id": queue.queue_id}, count)
 
 
-def _revive_late(sources: Sources) -> Iterator[Sample]:
+def _revive_late(sources: Sources) -> Iterator[MetricSample]:
     for queue in sources.revive_queues():
         age_ms = _unread_ms(sources, queue.topic, queue.queue_id, queue.next_offset)
-        yield Sample({"queue_id": queue.queue_id}, age_ms)
+        yield MetricSample({"queue_id": queue.queue_id}, age_ms)
 
 
 # --- requests ---
@@ -508,7 +508,7 @@ def _samples(sources: Sources) -> Samples:
         yield None
     for row in ROWS:
         yield row.family, row.read(sources)
-    yield TARGET, [Sample({}, 1)]
+    yield TARGET, [MetricSample({}, 1)]
 
 
 def labels_of(config: BrokerConfig) -> Labels:

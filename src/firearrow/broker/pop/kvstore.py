@@ -48,7 +48,7 @@ from msgspec import UNSET, UnsetType, field
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.pop.records import Name, Natural, PopCheckpoint, QueueId
-from firearrow.database import DEFAULT, Database, Family, MiB
+from firearrow.database import DEFAULT, Database, FamilyOptions, MiB
 from firearrow.errors import ConfigError, CorruptStore, MessageError
 from firearrow.javanumbers import LONG_MAX
 from firearrow.wire import fastjson
@@ -61,7 +61,7 @@ _MOVED_KEY: Final = b"firearrow moved until"
 _BUFFER_BYTES: Final = 16 * MiB
 _CACHE_BYTES: Final = 16 * MiB
 _OPEN_FILES_MAX: Final = 64
-_FAMILIES: Final = (Family(DEFAULT, MiB, universal=True), Family(RECORDS, _BUFFER_BYTES, universal=True))
+_FAMILIES: Final = (FamilyOptions(DEFAULT, MiB, universal=True), FamilyOptions(RECORDS, _BUFFER_BYTES, universal=True))
 
 Row = tuple[bytes, bytes]
 

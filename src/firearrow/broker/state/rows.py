@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, Rest, StateStorage, no_rest
-from firearrow.database import DEFAULT, Database, Family, MiB, families_of
+from firearrow.database import DEFAULT, Database, FamilyOptions, MiB, families_of
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.journal import Change
 from firearrow.state import VERSION_FAMILY, VERSION_KEY, Row, StatePart, newest, rows_of
@@ -58,7 +58,7 @@ class Rows:
                 others = sorted((needed | set(families_of(self._path))) - {DEFAULT})
                 self._database = Database(
                     self._path,
-                    [Family(name, _BUFFER_BYTES) for name in (DEFAULT, *others)],
+                    [FamilyOptions(name, _BUFFER_BYTES) for name in (DEFAULT, *others)],
                     cache_bytes=_BUFFER_BYTES,
                     open_files_max=_OPEN_FILES_MAX,
                     log_ahead=True,

@@ -8,7 +8,7 @@ from typing import Final
 
 from firearrow.cli.mqadmin.invocation import Invocation, or_none
 from firearrow.cli.mqadmin.javatext import moment, second, shown, text_order
-from firearrow.cli.mqadmin.sending import Sending
+from firearrow.cli.mqadmin.sending import CommandProducer
 from firearrow.client.admin.cluster import UNIQUE_KEYS_MAX, Track
 from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, Pulled, PullStatus
 from firearrow.client.queues import Queue
@@ -82,7 +82,7 @@ async def _send_again(run: Invocation, topic: str, one: str, cluster: str | None
         message = await run.admin.message(topic, one, run.clock.now_ms(), cluster)
         run.write(f"prepare resend msg. originalMsgId={one}")
         again = Message(message.topic, message.body_decompressed(), message.properties, message.flag)
-        run.write(str(await Sending(run, RESENDING_GROUP).send(again)))
+        run.write(str(await CommandProducer(run, RESENDING_GROUP).send(again)))
 
 
 async def by_key(run: Invocation) -> None:

@@ -236,7 +236,7 @@ def _print_part(run: Invocation, group: str, stats: ConsumeStats, level: int) ->
 # --- rates ---
 
 
-class Counted(NamedTuple):
+class RateAndSum(NamedTuple):
     """Rate of the last minute and sum of the last day."""
 
     rate: float
@@ -276,7 +276,7 @@ async def _print_topic(run: Invocation, topic: str) -> None:
         run.line(_STATS.format(front(topic, 64), "", 0, fixed(put.rate, 2), "", put.day, "NO_CONSUMER"))
 
 
-async def _counted(run: Invocation, route: Route, name: str, key: str) -> Counted:
+async def _counted(run: Invocation, route: Route, name: str, key: str) -> RateAndSum:
     rate, day = 0.0, 0
     for broker in route.broker_datas:
         master = broker.broker_addrs.get(MASTER)
@@ -286,7 +286,7 @@ async def _counted(run: Invocation, route: Route, name: str, key: str) -> Counte
         if counter is not None:  # the broker has counted something
             rate += counter.stats_minute.tps
             day += day_sum(counter)
-    return Counted(rate, day)
+    return RateAndSum(rate, day)
 
 
 # --- monitoring ---

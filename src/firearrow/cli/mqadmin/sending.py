@@ -47,7 +47,7 @@ class Sent(NamedTuple):
         )
 
 
-class Sending:
+class CommandProducer:
     """Producer for the time of a command: it takes the queues in turn, from a random one on."""
 
     def __init__(self, run: Invocation, group: str | None = None) -> None:
@@ -100,7 +100,7 @@ async def send(run: Invocation) -> None:
         raise ConfigError("option -m is not supported: Firearrow can't trace this message yet")
     body = run.text("p").encode()
     message = Message.of(topic, body, tags=run.get("c"), keys=run.get("k"))
-    sending = Sending(run)
+    sending = CommandProducer(run)
     target = None
     if broker and queue_id > -1:
         targets = await sending.targets(topic)
@@ -118,7 +118,7 @@ async def send_status(run: Invocation) -> None:
     """Send messages to the topic with a broker's name, and show the time of each send."""
     broker = run.text("b")
     size, count = run.number("s", SIZE), run.number("c", 50)
-    sending = Sending(run, STATUS_GROUP)
+    sending = CommandProducer(run, STATUS_GROUP)
     await sending.send(_filled(broker, 16))
     for _ in range(count):
         began = run.clock.monotonic()
@@ -137,7 +137,7 @@ def _ms_since(run: Invocation, began: float) -> int:
 async def check_times(run: Invocation) -> None:
     """Measure sends to a topic, queue after queue; the average is without the first send."""
     topic, amount, size = run.text("t"), run.number("a", AMOUNT), run.number("s", SIZE)
-    sending = Sending(run)
+    sending = CommandProducer(run)
     message = Message(topic, b"a" * size)
     run.line(_HEAD.format("#Broker Name", "#QID", "#Send Result", "#RT"))
     elapsed, target = 0, WritableQueue("", "", 0)
@@ -165,7 +165,7 @@ async def cluster_times(run: Invocation) -> None:
     as_log = run.flag("p", False)
     if not as_log:
         run.line(f"{'#Cluster Name':<24}  {'#Broker Name':<24}  {'#RT':<4}  {'#successCount':<8}  {'#failCount':<8}")
-    sending = Sending(run)
+    sending = CommandProducer(run)
     while True:
         info = await run.admin.cluster()
         only = run.get("c")
@@ -178,7 +178,7 @@ async def cluster_times(run: Invocation) -> None:
         await run.pause(run.number("i", ROUND_SECONDS))
 
 
-async def _measure(run: Invocation, sending: Sending, cluster: str, broker: str, *, as_log: bool) -> None:
+async def _measure(run: Invocation, sending: CommandProducer, cluster: str, broker: str, *, as_log: bool) -> None:
     amount, size = run.number("a", AMOUNT), run.number("s", SIZE)
     elapsed = failed = 0
     for number in range(amount):
