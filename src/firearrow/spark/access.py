@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Coroutine
 from typing import Any, TypeVar
 
-from firearrow.client.routing.nameservers import NameServerList
+from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.session.portal import LoopThread
 from firearrow.errors import ConfigError
 from firearrow.net.access import Access, Tls
@@ -28,7 +28,7 @@ class Cluster:
     def __init__(self, place: Location, options: AccessOptions) -> None:
         seconds = options.timeout_ms / 1000
         self.client = Client(access=access_of(options), call_seconds=seconds)
-        self.name_servers = NameServerList(self.client, place.name_servers, ask_seconds=seconds)
+        self.name_servers = NameServers(self.client, place.name_servers, ask_seconds=seconds)
         self._thread: LoopThread | None = None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from firearrow.client.consumer.processqueue import CacheLimits, ProcessQueue
+from firearrow.client.consumer.processqueue import Limits, ProcessQueue
 
 
 class Pulled(NamedTuple):
@@ -122,20 +122,20 @@ def test_what_is_behind_the_first_that_is_not_consumed_is_not_committed() -> Non
 @pytest.mark.parametrize(
     ("limits", "excess"),
     [
-        (CacheLimits(), None),
-        (CacheLimits(messages=3), None),
-        (CacheLimits(messages=2), "3 messages"),
-        (CacheLimits(bytes=11), "12 bytes"),
-        (CacheLimits(span=9), "a span of 10 offsets"),
+        (Limits(), None),
+        (Limits(messages=3), None),
+        (Limits(messages=2), "3 messages"),
+        (Limits(bytes=11), "12 bytes"),
+        (Limits(span=9), "a span of 10 offsets"),
     ],
 )
-def test_a_limit_says_what_exceeds_it(limits: CacheLimits, excess: str | None) -> None:
+def test_a_limit_says_what_exceeds_it(limits: Limits, excess: str | None) -> None:
     assert filled(0, 4, 10).excess(limits) == excess
 
 
 def test_in_order_the_span_has_no_limit() -> None:
-    assert filled(0, 4, 10, in_order=True).excess(CacheLimits(span=1), in_order=True) is None
+    assert filled(0, 4, 10, in_order=True).excess(Limits(span=1), in_order=True) is None
 
 
 def test_the_limits_are_those_of_rocketmq() -> None:
-    assert CacheLimits() == (1000, 104_857_600, 2000)
+    assert Limits() == (1000, 104_857_600, 2000)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from firearrow.client.pull.queueoffsets import IN_FLIGHT_MAX, QueueOffsets, in_turns, partition_point
 from firearrow.client.pull.rangereader import PullOptions, RangeReader
 from firearrow.client.queues import NOT_STORED, Bound, Queue, RecordTimes, Span
-from firearrow.client.routing.nameservers import NameServerList
+from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.routing.routes import Routes
 from firearrow.clock import SystemClock
 from firearrow.errors import RemoteProtocolError
@@ -43,7 +43,7 @@ def asking(address: str, use: Use) -> None:
 
     async def main() -> None:
         client = Client()
-        routes = Routes(NameServerList(client, ["127.0.0.1:1"]), SystemClock())
+        routes = Routes(NameServers(client, ["127.0.0.1:1"]), SystemClock())
         routes.assume("broker-a", address)
         try:
             await use(QueueOffsets(client, routes, "g"), routes, client)

@@ -11,7 +11,7 @@ import pytest
 
 from firearrow.client.consumer.groupcalls import GroupCalls, PullResult
 from firearrow.client.consumer.handlers import Delivery, RetryLater
-from firearrow.client.consumer.processqueue import CacheLimits
+from firearrow.client.consumer.processqueue import Limits
 from firearrow.client.consumer.subscription import StartFrom
 from firearrow.client.message import Message
 from firearrow.client.push.pushconsumer import PushConsumer
@@ -430,7 +430,7 @@ def test_what_is_pulled_ahead_is_limited(root: Path) -> None:
             await make_topic(cluster, session)
             sender, taken = Sender(session), Taken(pause=1)
             await sender.send(800)
-            limits = CacheLimits(messages=50)
+            limits = Limits(messages=50)
             async with push(cluster, taken, topic_limits=limits, concurrency=4) as consumer:
                 await taken.has(8)
                 cached = [len(one.cache) for one in consumer.member.queues.values()]

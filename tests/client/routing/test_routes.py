@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from firearrow.client.queues import Queue
-from firearrow.client.routing.nameservers import NameServerList
+from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.routing.routes import ROUTE_SECONDS_MAX, Routes
 from firearrow.errors import BrokerError, ConfigError, RemoteProtocolError, TopicNotFound
 from firearrow.net.client import Client
@@ -65,7 +65,7 @@ class NameServer:
         return Response(body=fastjson.dumps(ClusterInfo(table, {"C": ["b", "s"]})))
 
 
-Use = Callable[[NameServerList], Awaitable[None]]
+Use = Callable[[NameServers], Awaitable[None]]
 
 
 def using(addresses: list[str], use: Use) -> None:
@@ -74,7 +74,7 @@ def using(addresses: list[str], use: Use) -> None:
     async def main() -> None:
         client = Client()
         try:
-            await use(NameServerList(client, addresses))
+            await use(NameServers(client, addresses))
         finally:
             await client.close()
 
@@ -82,7 +82,7 @@ def using(addresses: list[str], use: Use) -> None:
 
 
 def test_routes_and_topics() -> None:
-    async def use(servers: NameServerList) -> None:
+    async def use(servers: NameServers) -> None:
         assert await servers.route("T") == ROUTE
         assert await servers.topics() == ["a", "b"]
         assert await servers.masters() == {"b": "127.0.0.1:1"}
@@ -97,7 +97,7 @@ def test_routes_and_topics() -> None:
 
 
 def test_one_that_is_away_and_one_that_is_not_ready_are_passed_over() -> None:
-    async def use(servers: NameServerList) -> None:
+    async def use(servers: NameServers) -> None:
         assert await servers.route("T") == ROUTE
         assert await servers.route("T") == ROUTE
 
@@ -110,7 +110,7 @@ def test_one_that_is_away_and_one_that_is_not_ready_are_passed_over() -> None:
 
 
 def test_none_answers() -> None:
-    async def use(servers: NameServerList) -> None:
+    async def use(servers: NameServers) -> None:
         with pytest.raises(ConnectionError, match=f"^no name server answers: {gone} can't .*; "):
             await servers.route("T")
 
@@ -124,7 +124,7 @@ def test_routes_are_believed_for_a_while() -> None:
     clock, server = HandClock(), NameServer()
     queue = Queue("T", "b", 0)
 
-    async def use(servers: NameServerList) -> None:
+    async def use(servers: NameServers) -> None:
         routes = Routes(servers, clock)
         routes.assume("b", "127.0.0.1:9")
         assert await routes.address_of(queue) == "127.0.0.1:9"
@@ -148,7 +148,7 @@ def test_routes_are_believed_for_a_while() -> None:
 
 
 def test_what_can_not_be_reached() -> None:
-    async def use(servers: NameServerList) -> None:
+    async def use(servers: NameServers) -> None:
         routes = Routes(servers, HandClock())
         gone = "no name server knows where broker 'c' "
         with pytest.raises(ConnectionError, match=f"^{gone}is$"):

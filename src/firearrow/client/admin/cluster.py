@@ -10,7 +10,7 @@ from firearrow.client.admin.auth import Auth
 from firearrow.client.admin.calls import Calls
 from firearrow.client.admin.groups import Groups, Offsets
 from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, Messages
-from firearrow.client.admin.servers import ORDER_NAMESPACE, Brokers, Controllers, NameServers
+from firearrow.client.admin.servers import ORDER_NAMESPACE, Brokers, Controllers, NameServerRequests
 from firearrow.client.admin.topics import Lite, Topics
 from firearrow.client.routing.queues import MASTER, address_of
 from firearrow.errors import BrokerError, ConfigError, FirearrowError, NotFound, TopicNotFound
@@ -77,7 +77,7 @@ class Admin:
         self.groups: Final = Groups(calls)
         self.lite: Final = Lite(calls)
         self.messages: Final = Messages(calls)
-        self.name_servers: Final = NameServers(calls)
+        self.name_servers: Final = NameServerRequests(calls)
         self.offsets: Final = Offsets(calls)
         self.topics: Final = Topics(calls)
 

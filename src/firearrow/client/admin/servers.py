@@ -101,7 +101,7 @@ class Brokers(Part):
         await self._calls.call(address, Code.POP_ROLLBACK, seconds=ROLLBACK_SECONDS)
 
 
-class NameServers(Part):
+class NameServerRequests(Part):
     """Name servers of a cluster. A change of a key is made on each of them."""
 
     @property

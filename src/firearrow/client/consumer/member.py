@@ -10,7 +10,7 @@ from typing import Final
 from firearrow.client.consumer.groupcalls import PULL_MESSAGES, GroupCalls
 from firearrow.client.consumer.handlers import HandlerRegistration
 from firearrow.client.consumer.offsets import OffsetStore, OffsetTable
-from firearrow.client.consumer.processqueue import CacheLimits, ProcessQueue
+from firearrow.client.consumer.processqueue import Limits, ProcessQueue
 from firearrow.client.consumer.rates import ConsumeRates
 from firearrow.client.consumer.subscription import OffsetQuery, StartFrom, start_offset
 from firearrow.client.message import Message
@@ -22,7 +22,7 @@ from firearrow.wire.client_bodies import SubscriptionData
 
 RECONSUME_MAX: Final = 16  # Java: maxReconsumeTimes -1 of consumers in any order
 RECONSUME_FOR_EVER: Final = INT_MAX  # the same for consumers in order
-LIMITS: Final = CacheLimits()
+LIMITS: Final = Limits()
 LOCK_SECONDS: Final = 30.0  # that a lock is assumed to hold
 
 
@@ -32,8 +32,8 @@ class ConsumerSettings:
 
     start_from: StartFrom = StartFrom.LAST
     start_at_ms: int = 0
-    limits: CacheLimits = LIMITS
-    topic_limits: CacheLimits | None = None
+    limits: Limits = LIMITS
+    topic_limits: Limits | None = None
     """Limits for all queues of a topic together; its ``span`` does not count."""
     pull_messages: int = PULL_MESSAGES
     reconsume_times_max: int | None = None
@@ -130,7 +130,7 @@ class Member:
             return asked
         return RECONSUME_FOR_EVER if self.is_ordered else RECONSUME_MAX
 
-    def limits_of(self, topic: str) -> CacheLimits:
+    def limits_of(self, topic: str) -> Limits:
         """Limits of the cache for each queue of a topic."""
         limits, together = self.settings.limits, self.settings.topic_limits
         if together is None:

@@ -31,7 +31,7 @@ class Cacheable(Protocol):
 M = TypeVar("M", bound=Cacheable)
 
 
-class CacheLimits(NamedTuple):
+class Limits(NamedTuple):
     """Limits of a queue's cache, above which the client pulls no more. RocketMQ's defaults."""
 
     messages: int = 1000
@@ -80,7 +80,7 @@ class ProcessQueue(Generic[M]):
         """
         return self._order[0] if self._order else self.next_offset
 
-    def excess(self, limits: CacheLimits, *, in_order: bool = False) -> str | None:
+    def excess(self, limits: Limits, *, in_order: bool = False) -> str | None:
         """Text about the limit that is reached; None while the client may pull more."""
         if len(self) > limits.messages:
             return f"{len(self)} messages"

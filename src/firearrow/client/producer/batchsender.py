@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from firearrow.client.producer.drafts import NEW_TOPIC_QUEUES, send_fields
 from firearrow.client.queues import Queue
-from firearrow.client.routing.nameservers import NameServerList
+from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.routing.queues import WritableQueue, writable
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import (
@@ -109,7 +109,7 @@ class BatchSender:
     def __init__(
         self,
         client: Client,
-        name_servers: NameServerList,
+        name_servers: NameServers,
         group: str,
         *,
         retries: int,

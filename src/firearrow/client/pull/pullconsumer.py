@@ -24,7 +24,7 @@ from firearrow.client.consumer.groupcalls import GroupCalls
 from firearrow.client.consumer.lifecycle import ConsumerLife
 from firearrow.client.consumer.member import AssignedQueue, ConsumerSettings, Member
 from firearrow.client.consumer.offsets import PERSIST_FIRST_SECONDS, PERSIST_SECONDS, BrokerOffsets
-from firearrow.client.consumer.processqueue import CacheLimits
+from firearrow.client.consumer.processqueue import Limits
 from firearrow.client.consumer.rebalance import Rebalancer
 from firearrow.client.consumer.requests import running_info
 from firearrow.client.consumer.subscription import StartFrom, subscription_to, to_start
@@ -62,7 +62,7 @@ class PullConsumer(ConsumerLife):
         group: str,
         start: StartFrom | datetime | None = None,
         strategy: Strategy = AVG,
-        limits: CacheLimits | None = None,
+        limits: Limits | None = None,
         auto_commit: bool = True,
         **session: Unpack[SessionOptions],
     ) -> None:
@@ -71,7 +71,7 @@ class PullConsumer(ConsumerLife):
         start_from, start_at_ms = to_start(start)
         if start_at_ms is None:
             start_at_ms = self.session.clock.now_ms() - HOUR_MS // 2
-        settings = ConsumerSettings(start_from=start_from, start_at_ms=start_at_ms, limits=limits or CacheLimits())
+        settings = ConsumerSettings(start_from=start_from, start_at_ms=start_at_ms, limits=limits or Limits())
         self.member = Member(calls, settings, BrokerOffsets(calls))
         self._tasks = Tasks()
         self._rebalancing = Rebalancer(self.member, strategy, self._update)

@@ -37,7 +37,7 @@ from firearrow.client.consumer.offsets import (
     OffsetStore,
     default_directory,
 )
-from firearrow.client.consumer.processqueue import CacheLimits
+from firearrow.client.consumer.processqueue import Limits
 from firearrow.client.consumer.rates import ConsumeRates
 from firearrow.client.consumer.rebalance import Rebalancer
 from firearrow.client.consumer.requests import ConsumerRequests
@@ -96,8 +96,8 @@ class PushConsumer(ConsumerLife):
         mode: Mode = "pull",
         start: StartFrom | datetime | None = None,
         strategy: Strategy = AVG,
-        limits: CacheLimits | None = None,
-        topic_limits: CacheLimits | None = None,
+        limits: Limits | None = None,
+        topic_limits: Limits | None = None,
         max_reconsume_times: int | None = None,
         consume_timeout: float = 900.0,
         suspend: float = 1.0,
@@ -121,7 +121,7 @@ class PushConsumer(ConsumerLife):
         settings = ConsumerSettings(
             start_from=start_from,
             start_at_ms=start_at_ms,
-            limits=limits or CacheLimits(),
+            limits=limits or Limits(),
             topic_limits=topic_limits,
             reconsume_times_max=max_reconsume_times,
             consume_timeout=consume_timeout,

@@ -24,7 +24,7 @@ from firearrow.wire.frame import AnyCommand
 ASK_SECONDS_MAX: Final = 3.0  # as in RocketMQ's clients
 
 
-class NameServerList:
+class NameServers:
     """Name servers (``host:port``), in the given order unless ``chance`` shuffles them.
 
     Each has ``ask_seconds`` to answer.

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Final
 
 from firearrow.client.queues import Queue
-from firearrow.client.routing.nameservers import NameServerList
+from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.routing.queues import address_of
 from firearrow.clock import Clock
 from firearrow.errors import ConfigError
@@ -21,14 +21,14 @@ ROUTE_SECONDS_MAX: Final = 30.0  # as in RocketMQ's clients
 class Routes:
     """Latest routes, and the addresses of the brokers in them."""
 
-    def __init__(self, name_servers: NameServerList, clock: Clock) -> None:
+    def __init__(self, name_servers: NameServers, clock: Clock) -> None:
         self._name_servers = name_servers
         self._clock = clock
         self._routes: dict[str, tuple[Route, float]] = {}  # with its expiry
         self._addresses: dict[str, str] = {}
 
     async def route(self, topic: str) -> Route:
-        """Route of a topic; raises as ``NameServerList.route``, and ConfigError if the topic is static."""
+        """Route of a topic; raises as ``NameServers.route``, and ConfigError if the topic is static."""
         known = self._routes.get(topic)
         if known is not None and known[1] > self._clock.monotonic():
             return known[0]

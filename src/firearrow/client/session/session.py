@@ -23,7 +23,7 @@ from typing import Any, Final, Protocol, Self, TypedDict, TypeVar, Unpack
 from firearrow.client.queues import Queue
 from firearrow.client.routing.addressserver import DOMAIN_VARIABLE, AddressServer
 from firearrow.client.routing.cache import RouteCache, RouteListener
-from firearrow.client.routing.nameservers import NameServerList
+from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.routing.queues import LOGICAL_BROKER, MASTER, address_of_id, hosts_of_logical
 from firearrow.client.session.identity import Fingerprints, UniqueIds, client_id, instance_name, local_ip
 from firearrow.client.session.inbound import ANY_GROUP, InboundRequests, Replying
@@ -131,7 +131,7 @@ class Session:
         )
         addresses = _addresses(name_servers)
         self._address_server = None if addresses else _address_server(unit)
-        self._servers = NameServerList(self.client, addresses, self.chance)
+        self._servers = NameServers(self.client, addresses, self.chance)
         self.routes = RouteCache(self._servers.route, self.tasks)
         self._poll_seconds = poll_seconds
         self._heartbeat_seconds = heartbeat_seconds
@@ -279,7 +279,7 @@ class Session:
         return self.client.addresses
 
     @property
-    def name_servers(self) -> NameServerList:
+    def name_servers(self) -> NameServers:
         """Name servers, for requests other than routes."""
         return self._servers
 

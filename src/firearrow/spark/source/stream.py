@@ -187,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limit(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, Span]:
         trigger = self.options.trigger
         sizes = {} if trigger.bytes_max is None else self.origin.row_bytes(spans)
-        limits = offsets.Limits(trigger.offsets_max, trigger.bytes_max, sizes)
+        limits = offsets.StepLimits(trigger.offsets_max, trigger.bytes_max, sizes)
         return offsets.limit_in_order(spans, limits, self._offsets_at)
 
     def _offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:

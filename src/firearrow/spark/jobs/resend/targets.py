@@ -72,7 +72,7 @@ class ClusterMasters:
         self.call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
     def writable(self, topic: str) -> list[WritableQueue]:
-        """Return the queues of a topic that allow writing; raises as ``NameServerList.route``."""
+        """Return the queues of a topic that allow writing; raises as ``NameServers.route``."""
         return writable(self._cluster.run(self._cluster.name_servers.route(topic)))
 
     def call(self, broker: str, code: int, fields: Mapping[str, FieldValue], body: bytes = b"") -> AnyCommand:
