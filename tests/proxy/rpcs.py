@@ -108,7 +108,9 @@ class Rpcs:
     def ack_request(group: str, topic: str, *messages: m.Message) -> m.AckMessageRequest:
         entries = [
             m.AckMessageEntry(
-                message_id=message.system_properties.message_id, receipt_handle=message.system_properties.receipt_handle
+                message_id=message.system_properties.message_id,
+                receipt_handle=message.system_properties.receipt_handle,
+                lite_topic=message.system_properties.lite_topic or None,
             )
             for message in messages
         ]
