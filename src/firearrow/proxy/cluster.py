@@ -27,7 +27,7 @@ from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.routing.queues import MASTER, address_of_id, broker_addresses
 from firearrow.client.session.answers import read_body
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError, ConfigError, FirearrowError, NotFound, TopicNotFound
+from firearrow.errors import BrokerError, ClientError, ConfigError, FirearrowError, NotFound, TopicNotFound
 from firearrow.net import tls
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of
@@ -100,10 +100,13 @@ class _BrokerCall(Reply[AnyCommand]):
                 return
             if self._leave is not None:
                 return
-        self._brokers.tasks.begin(self._open(), f"call to {self._name}")
+        try:
+            self._brokers.tasks.start(self._open(), f"call to {self._name}")
+        except ClientError:
+            super().set_exception(self._stopped())
 
     async def _open(self) -> None:
-        failure: Exception = ConnectionError(f"{self._name} is not called: the proxy stops")
+        failure: Exception = self._stopped()
         is_sent = False
         try:
             address = await self._brokers.find(self._name)
@@ -116,6 +119,9 @@ class _BrokerCall(Reply[AnyCommand]):
         finally:
             if not is_sent and not self.done():
                 super().set_exception(failure)
+
+    def _stopped(self) -> ConnectionError:
+        return ConnectionError(f"{self._name} is not called: the proxy stops")
 
     def set_result(self, value: AnyCommand) -> None:
         """Take the answer, unless the call must be sent again."""
