@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import socket
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Self
+from typing import Any
 
 import grpc
 import pytest
@@ -19,15 +18,14 @@ from firearrow.proxy.clients import CLIENT_BYTES, SETTINGS_PARTS
 from firearrow.testing import EmbeddedCluster
 from firearrow.testing.cluster import BlockingCluster
 from firearrow.wire.grpc import framed
-from firearrow.wire.http2 import DATA, HEAD_BYTES, PREFACE, RESETS_MAX
-from tests.proxy.rpcs import SERVICE, Rpcs, receive_request, send_request, settings_of_consumer, settings_of_producer
+from firearrow.wire.http2 import PREFACE, RESETS_MAX
+from tests.proxy.rawgrpc import Raw, head, whole
+from tests.proxy.rpcs import Rpcs, receive_request, send_request, settings_of_consumer, settings_of_producer
 from tests.wire import http2frames as h2
-from tests.wire.http2frames import CLIENT_WINDOW_BYTES
 
 SECONDS_MAX = 10
 ROUNDS_MIN = 5  # of the healthy client, beside the others
 CLIENTS_MAX = 500
-WIDE = PREFACE + h2.settings(initial_window_size=2**31 - 1) + h2.window(0, 2**31 - 1 - CLIENT_WINDOW_BYTES)
 SHORT = {
     "channelExpiredTimeout": 1000,
     "grpcClientConsumerMinLongPollingTimeoutMillis": 50,
@@ -104,56 +102,7 @@ def beside(cluster: BlockingCluster) -> Iterator[str]:
     assert len(service.consuming.renewal) == 0
 
 
-# --- by frames ---
-
-
-def head(number: int, method: str, client_id: str, metadata: Mapping[str, str] | None = None) -> bytes:
-    fields = {"x-mq-client-id": client_id, "x-mq-language": "CPP", "x-mq-client-version": "5.1.2", **(metadata or {})}
-    path = (b":path", f"{SERVICE}/{method}".encode())
-    pairs = [*h2.CALL[:2], path, *h2.CALL[3:], *((name.encode(), value.encode()) for name, value in fields.items())]
-    return h2.headers(number, h2.block_of(pairs))
-
-
-def whole(number: int, method: str, client_id: str, request: Any) -> bytes:
-    return head(number, method, client_id) + h2.data(number, framed(request.SerializeToString()), ends=True)
-
-
-class Raw:
-    """A connection that speaks in frames, and counts the answers by stream."""
-
-    def __init__(self, address: str, hello: bytes = WIDE) -> None:
-        host, _, port = address.rpartition(":")
-        self._socket = socket.create_connection((host, int(port)), SECONDS_MAX)
-        self._rest = b""
-        self.write(hello)
-
-    def write(self, data: bytes) -> None:
-        self._socket.sendall(data)
-
-    def messages(self, kind: Any, count: int) -> list[Any]:
-        """Read until there are some messages, each in a frame of its own; return them."""
-        found: list[Any] = []
-        while len(found) < count:
-            data = self._socket.recv(1 << 20)
-            assert data, "the proxy has closed the connection"
-            self._rest += data
-            while len(self._rest) >= HEAD_BYTES:
-                end = HEAD_BYTES + int.from_bytes(self._rest[:3])
-                if len(self._rest) < end:
-                    break
-                if self._rest[3] == DATA:
-                    found.append(kind.FromString(self._rest[HEAD_BYTES + 5 : end]))
-                self._rest = self._rest[end:]
-        return found
-
-    def close(self) -> None:
-        self._socket.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
+# --- hostile ones ---
 
 
 def settings_frame(number: int, client_id: str, settings: m.Settings = SETTINGS) -> bytes:
