@@ -295,7 +295,7 @@ class Host(Protocol):
 async def drain(peers: Collection[GrpcPeer], seconds: float) -> None:
     """Wait until retired connections have no pending calls, at most for a time."""
     for _ in range(int(seconds / DRAIN_LOOK_SECONDS)):
-        if not any(peer.http2.streams for peer in peers):
+        if not any(peer.is_busy for peer in peers):
             break
         await asyncio.sleep(DRAIN_LOOK_SECONDS)
 
@@ -569,6 +569,12 @@ class GrpcPeer(asyncio.Protocol):
         for stream in list(self.http2.streams.values()):
             if isinstance(stream.call, Call):
                 stream.call.end_stream()
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a whole request still waits for its answer."""
+        streams = self.http2.streams.values()
+        return any(isinstance(it.call, Call) and it.has_ended and not it.call.is_over for it in streams)
 
     def sweep(self, now: float, idle_seconds_max: float) -> None:
         """Retire the connection if it has had no call for a time; the next sweep closes it, the one after cuts it."""

@@ -50,13 +50,13 @@ from firearrow.wire.command import Response
 from firearrow.wire.frame import (
     FRAME_BYTES_MAX,
     NO_HOT_DECODERS,
+    PROXY_HEADERS,
     AnyCommand,
     Connection,
     encode_request,
     encode_response,
     hot_decoders,
 )
-from firearrow.wire.proxyheader import BEGINS as PROXY_HEADERS
 
 log = logging.getLogger(__name__)
 
