@@ -72,6 +72,11 @@ class Rpcs:
             request.SerializeToString(), timeout=seconds, metadata=list(self.metadata.items())
         )
 
+    def raw(self, name: str, request: bytes, seconds: float = SECONDS_MAX) -> list[bytes]:
+        """Call a method with any bytes; return the messages of its answer."""
+        call = self._channel.unary_stream(f"{SERVICE}/{name}")
+        return list(call(request, timeout=seconds, metadata=list(self.metadata.items())))
+
     def streamed(self, name: str, request: Any, seconds: float = SECONDS_MAX) -> Any:
         """Return the call of an RPC whose answer is a stream: an iterator that can be cancelled."""
         answer = getattr(m, f"{name}Response")
