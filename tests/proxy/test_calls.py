@@ -157,6 +157,94 @@ def test_a_body_may_have_four_mebibytes(cluster: BlockingCluster, rpcs: Rpcs) ->
     assert message.body == bytes(size)
 
 
+TEXTS = (
+    *("", " ", "a", "T", "g", "broker-a", "a b", "a|b", "a||b", "||", "\0", "\x01\x02", "é", "\U0001f600"),
+    *("x" * 300, "%RETRY%g", "%DLQ%g", "TBW102", "SCHEDULE_TOPIC_XXXX", "%LMQ%$L$a", "ns%T", "n > 1", "n >", "-1"),
+    *(HANDLE, HANDLE + " x", HANDLE.replace("broker-a", "T"), "djEgMCAwIGJyb2tlci1h", "djEgVCBicm9rZXItYSAxIGlk"),
+)
+NUMBERS = (0, 1, 2, 10, 99, 1000, 4_000_000_000, 1 << 62, (1 << 63) - 1, -1, -(1 << 63))
+
+
+def wild(message: Any, chance: random.Random, share: float, depth: int = 0) -> Any:
+    """Set a share of the fields of a message to values that a client may send, but should not; return it."""
+    for field in message.DESCRIPTOR.fields:
+        many, part = field.is_repeated, field.message_type
+        if part is None:
+            if chance.random() < share:
+                values = [value_of(field, chance) for _ in range(chance.randint(1, 3))]
+                if many:
+                    getattr(message, field.name).extend(values)
+                else:
+                    setattr(message, field.name, values[0])
+        elif part.GetOptions().map_entry:
+            if chance.random() < share:
+                getattr(message, field.name)[chance.choice(TEXTS)] = chance.choice(TEXTS)
+        elif many:
+            parts = getattr(message, field.name)
+            if chance.random() < share:
+                parts.add()
+            for one in parts:
+                wild(one, chance, share, depth + 1)
+        elif message.HasField(field.name) or (depth < 6 and chance.random() < share):
+            getattr(message, field.name).SetInParent()
+            wild(getattr(message, field.name), chance, share, depth + 1)
+    return message
+
+
+def value_of(field: Any, chance: random.Random) -> Any:
+    """Return a value for a field."""
+    if field.type == field.TYPE_STRING:
+        return chance.choice(TEXTS)
+    if field.type == field.TYPE_BYTES:
+        return chance.choice((b"", b"x", bytes(1000), b"\x1f\x8b\xff"))
+    if field.type == field.TYPE_BOOL:
+        return chance.random() < 0.5
+    if field.type in (field.TYPE_FLOAT, field.TYPE_DOUBLE):
+        return chance.choice((0.0, -1.5, 1e300, float("nan")))
+    bits = 32 if field.type in (field.TYPE_INT32, field.TYPE_ENUM, field.TYPE_UINT32) else 64
+    number = chance.choice(NUMBERS)
+    return max(min(number, (1 << bits - 1) - 1), 0 if field.type == field.TYPE_UINT32 else -(1 << bits - 1))
+
+
+@pytest.mark.parametrize("name", REQUESTS)
+def test_wild_requests(name: str, caplog: pytest.LogCaptureFixture) -> None:
+    """Each is answered, by whatever code; none is a bug of the server."""
+    chance = random.Random(name)
+    kind = getattr(m, f"{name}Request")
+
+    async def main(world: World) -> None:
+        client = await world.consumer()
+        for number in range(100):
+            request = kind()
+            if number % 10:
+                request.CopyFrom(REQUESTS[name])
+            wild(request, chance, 0.05 if number % 10 else 0.6)
+            call = client.begin(name)
+            call.take(request.SerializeToString())
+            answers = await call.all()
+            assert answers, request
+            assert code_of(name, answers) >= CODE.OK, request
+            assert not bugs(caplog), (request, bugs(caplog))
+
+    run(main, grpcClientConsumerMinLongPollingTimeoutMillis=1, minInvisibleTimeMillsForRecv=0)
+
+
+def test_wild_commands(caplog: pytest.LogCaptureFixture) -> None:
+    chance = random.Random(5)
+
+    async def main(world: World) -> None:
+        for _ in range(300):
+            client = world.client()
+            stream = client.begin("Telemetry", None)
+            for _ in range(3):
+                command = wild(m.TelemetryCommand(), chance, 0.6)
+                if not stream.is_over:
+                    stream.take(command.SerializeToString())
+                assert not bugs(caplog), (command, bugs(caplog))
+
+    run(main)
+
+
 def altered(data: bytes, chance: random.Random) -> bytes:
     """Return bytes with some of them changed, removed or repeated."""
     found = bytearray(data)
