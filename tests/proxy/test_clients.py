@@ -257,6 +257,19 @@ def test_the_broker_knows_a_consumer(cluster: BlockingCluster, administrator: Ad
     assert found.consume_type == "CONSUME_ACTIVELY"
 
 
+@pytest.mark.parametrize(
+    ("word", "expected"), [("JAVA", "JAVA"), ("GO", "GO"), ("NODE_JS", "NODE_JS"), ("ALGOL", "OTHER"), ("", "OTHER")]
+)
+def test_the_broker_knows_the_language_of_a_client(
+    cluster: BlockingCluster, administrator: Administrator, connect: Connect, word: str, expected: str
+) -> None:
+    client = connect(metadata={"x-mq-language": word})
+    client.begin(settings_of_consumer(f"g-language-{word}", "settings-c"))
+    address = cluster.brokers[0].address
+    found = administrator(lambda admin: admin.groups.consumers(address, f"g-language-{word}"))
+    assert [connection.language for connection in found.connection_set] == [expected]
+
+
 def test_a_heartbeat_leaves_the_subscriptions(
     cluster: BlockingCluster, administrator: Administrator, connect: Connect
 ) -> None:
