@@ -118,6 +118,15 @@ def test_settings_may_name_no_topic(rpcs: Rpcs) -> None:
     assert rpcs.Heartbeat(heartbeat()).status.code == m.Code.OK
 
 
+def test_settings_may_name_many_topics(cluster: BlockingCluster, connect: Connect) -> None:
+    topics = [f"many-{number}" for number in range(1000)]
+    for settings in (settings_of_producer(*topics), settings_of_consumer("g-many", *topics)):
+        client = connect()
+        client.begin(settings)
+        kind = settings.client_type
+        assert client.Heartbeat(heartbeat("g-many", kind)).status.code == m.Code.OK
+
+
 def test_settings_are_answered_each_time(cluster: BlockingCluster, administrator: Administrator, rpcs: Rpcs) -> None:
     """The answer has the present configuration of the group."""
     stream, first = rpcs.begin(settings_of_consumer("g-again", "settings-c"))

@@ -384,6 +384,35 @@ def test_a_queue_in_order_is_blocked_until_its_message_is_done() -> None:
     run(main)
 
 
+def test_an_attempt_in_order_may_be_repeated() -> None:
+    """A client that got no answer asks again by the same attempt id."""
+
+    async def main(world: World) -> None:
+        await world.cluster.create_topic("F", queues=1, message_type="FIFO")
+        await world.cluster.create_group("g", consume_message_orderly=True)
+        consumer = await world.consumer("F")
+        await world.send(b"1", b"2", topic="F", kind=m.MessageType.FIFO, message_group="m")
+        request = receive_request("g", "F", count=1, invisible_s=30, wait_s=5)
+        request.attempt_id = "one"
+        [first] = await consumer.received(request)
+        [again] = await consumer.received(request)
+        assert (first.body, again.body) == (b"1", b"1")
+        request.attempt_id = "two"
+        assert await answered(consumer, request) == NOTHING
+
+    run(main)
+
+
+def test_groups_that_may_not_consume() -> None:
+    async def main(world: World) -> None:
+        await world.cluster.create_group("off", consume_enable=False)
+        for group, code in (("none", CODE.CONSUMER_GROUP_NOT_FOUND), ("off", CODE.INTERNAL_SERVER_ERROR)):
+            status = await answered(world.client(), receive_request(group, "T"))
+            assert status.code == code, status
+
+    run(main, autoCreateSubscriptionGroup=False)
+
+
 # --- acknowledgements ---
 
 

@@ -186,9 +186,13 @@ class Renewal:
                 asyncio.get_running_loop().call_soon(_settle, reply)  # when the new handle is noted
 
     def _failed(self, place: Place | None, message: _Renewed, error: Exception) -> None:
+        if place is None:
+            if not isinstance(error, ConnectionError):  # by the end of the client's link: its requests are served
+                log.warning("message is not given back", extra={"group": message.group, "error": error})
+            return
         log.warning("invisible time can't be extended", extra={"group": message.group, "error": error})
         message.failures += 1
-        if place is not None and self._messages.get(place) is message:
+        if self._messages.get(place) is message:
             self._go_on(place, message)
 
     def _go_on(self, place: Place, message: _Renewed) -> None:
