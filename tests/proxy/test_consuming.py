@@ -12,7 +12,7 @@ from firearrow.proxy import messages as m
 from firearrow.testing.cluster import BlockingCluster
 from firearrow.wire.bodies import TopicConfig
 from tests.loglines import told
-from tests.proxy.conftest import Administrator
+from tests.proxy.conftest import Administrator, Connect
 from tests.proxy.direct import World, answered, run
 from tests.proxy.rpcs import Rpcs, receive_request, send_request, settings_of_consumer
 
@@ -332,6 +332,22 @@ def test_a_receive_that_is_cancelled_loses_nothing() -> None:
         assert world.time.now_ms - began_ms <= 4000
 
     run(main)
+
+
+def test_a_call_of_grpc_that_is_cancelled_loses_nothing(
+    cluster: BlockingCluster, administrator: Administrator, connect: Connect
+) -> None:
+    cluster.create_topic("cancelled", queues=1)
+    leaving, other = connect(), connect()
+    call = leaving.streamed("ReceiveMessage", receive_request("g", "cancelled", invisible_s=3600, wait_s=20))
+    address = cluster.brokers[0].address
+    while not administrator(lambda admin: admin.groups.pops_waiting(address, "g", "cancelled")):
+        assert call.is_active()
+    call.cancel()
+    assert leaving.QueryRoute(m.QueryRouteRequest(topic=m.Resource(name="cancelled"))).status == OK
+    assert other.SendMessage(send_request("cancelled", b"x")).status == OK
+    [message] = other.received(receive_request("g", "cancelled", wait_s=20))
+    assert (message.body, attempt_of(message)) == (b"x", 1)
 
 
 def test_a_lost_connection_loses_nothing() -> None:

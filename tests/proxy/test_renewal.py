@@ -238,6 +238,27 @@ def test_messages_come_again_after_a_kill_of_the_broker() -> None:
     run(main)
 
 
+def test_a_queue_in_order_is_blocked_while_its_message_is_renewed() -> None:
+    async def main(world: World) -> None:
+        await world.cluster.create_topic("F", queues=1, message_type="FIFO")
+        await world.cluster.create_group("g", consume_message_orderly=True)
+        client = world.client()
+        await client.settled(settings_of_consumer("g", "F", kind=PUSH))
+        await world.send(b"1", b"2", topic="F", kind=m.MessageType.FIFO, message_group="m")
+        request = receive_request("g", "F", count=1, wait_s=5, auto_renew=True)
+        [first] = await client.received(request)
+        for _ in range(20):
+            await asyncio.sleep(30)
+            await client.Heartbeat(BEAT)
+            assert await answered(client, request) == NOTHING
+        answer = await client.AckMessage(Rpcs.ack_request("g", "F", first))
+        assert answer.status == OK
+        [second] = await client.received(request)
+        assert (second.body, second.system_properties.delivery_attempt) == (b"2", 1)
+
+    run(main)
+
+
 def test_many_messages_are_renewed() -> None:
     async def main(world: World) -> None:
         client, other = await pushed(world), await world.consumer()
