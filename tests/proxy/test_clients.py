@@ -123,7 +123,7 @@ def test_settings_may_name_many_topics(cluster: BlockingCluster, connect: Connec
     for settings in (settings_of_producer(*topics), settings_of_consumer("g-many", *topics)):
         client = connect()
         client.begin(settings)
-        kind = settings.client_type
+        kind = m.ClientType(settings.client_type)
         assert client.Heartbeat(heartbeat("g-many", kind)).status.code == m.Code.OK
 
 
