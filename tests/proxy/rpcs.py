@@ -44,6 +44,10 @@ class Rpcs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the streams and the connection."""
         for stream in self._streams:
             stream.close()
         self._channel.close()

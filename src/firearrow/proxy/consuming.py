@@ -267,6 +267,9 @@ class Consuming:
             _send_status(call, status(Code.MESSAGE_NOT_FOUND, "no match message"), self._clock.now_ms())
             return
         parts = [_FOUND]
+        if renewed_for is not None:  # those of others come when their invisible time ends
+            receipts = [one.receipt for one in taken]
+            call.lost = lambda: self.renewal.give_back(group, topic, receipts)
         for one in taken:
             message = message_of(one.view, topic, one.attempts)
             message.system_properties.receipt_handle = one.handle

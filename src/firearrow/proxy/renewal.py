@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from collections.abc import Sequence
 from itertools import count
 from typing import Final
 
@@ -99,6 +100,13 @@ class Renewal:
         if message is not None:
             message.client.held.discard(place)
         return message
+
+    def give_back(self, group: str, topic: str, receipts: Sequence[Receipt]) -> None:
+        """Make messages visible soon that their client has not received after all; not those that it has settled."""
+        for receipt in receipts:
+            message = self._forget(place_of(group, topic, receipt))
+            if message is not None:
+                self._change(message, self._config.invisible_time_millis_when_clear)
 
     def client_left(self, client: Client) -> None:
         """Make the messages of a client that is gone visible soon."""
