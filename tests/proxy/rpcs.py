@@ -81,13 +81,6 @@ class Rpcs:
         call = self._channel.unary_stream(f"{SERVICE}/{name}")
         return list(call(request, timeout=seconds, metadata=list(self.metadata.items())))
 
-    def future(self, name: str, request: Any, seconds: float = SECONDS_MAX) -> Any:
-        """Begin the call of an RPC with one answer; its ``result()`` is the answer."""
-        answer = getattr(m, f"{name}Response")
-        return self._channel.unary_unary(f"{SERVICE}/{name}", None, answer.FromString).future(
-            request.SerializeToString(), timeout=seconds, metadata=list(self.metadata.items())
-        )
-
     def streamed(self, name: str, request: Any, seconds: float = SECONDS_MAX) -> Any:
         """Return the call of an RPC whose answer is a stream: an iterator that can be cancelled."""
         answer = getattr(m, f"{name}Response")

@@ -171,7 +171,7 @@ def test_messages_that_a_client_did_not_take_come_soon(cluster: BlockingCluster,
     other = connect()
     ids = set()
     for _ in range(32):
-        [entry] = other.SendMessage(send_request("untaken", bytes(200_000))).entries
+        [entry] = other.SendMessage(send_request("untaken", bytes(600_000))).entries
         ids.add(entry.message_id)
     end = m.QueryOffsetRequest(query_offset_policy=m.QueryOffsetPolicy.END)
     end.message_queue.CopyFrom(m.MessageQueue(topic=m.Resource(name="untaken"), broker=m.Broker(name="broker-a")))
