@@ -44,6 +44,10 @@ class Rpcs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the streams and the connection."""
         for stream in self._streams:
             stream.close()
         self._channel.close()
@@ -71,6 +75,11 @@ class Rpcs:
         return self._channel.unary_unary(f"{SERVICE}/{name}", None, answer.FromString).future(
             request.SerializeToString(), timeout=seconds, metadata=list(self.metadata.items())
         )
+
+    def raw(self, name: str, request: bytes, seconds: float = SECONDS_MAX) -> list[bytes]:
+        """Call a method with any bytes; return the messages of its answer."""
+        call = self._channel.unary_stream(f"{SERVICE}/{name}")
+        return list(call(request, timeout=seconds, metadata=list(self.metadata.items())))
 
     def streamed(self, name: str, request: Any, seconds: float = SECONDS_MAX) -> Any:
         """Return the call of an RPC whose answer is a stream: an iterator that can be cancelled."""

@@ -87,12 +87,13 @@ class Call:
     """One call of a client.
 
     ``fields`` are its header fields, lower case. ``cancelled`` is called once if the client gives the call up or its
-    connection ends before the answer; ``ended`` when it has sent its last message.
+    connection ends before the answer; ``ended`` when it has sent its last message; ``lost`` if the client goes after
+    the answer has ended, but before it has opened its windows for all of it.
     """
 
     __slots__ = (
         *("_partial", "_peer", "_stream"),
-        *("cancelled", "ended", "has_begun", "is_over", "method", "received_ms"),
+        *("cancelled", "ended", "has_begun", "is_over", "lost", "method", "received_ms"),
     )
 
     def __init__(self, peer: GrpcPeer, stream: Stream, method: Method, received_ms: int) -> None:
@@ -103,6 +104,7 @@ class Call:
         self.received_ms = received_ms
         self.cancelled: Callable[[], None] | None = None
         self.ended: Callable[[], None] | None = None
+        self.lost: Callable[[], None] | None = None
         self.has_begun = False
         self.is_over = False
 
@@ -194,7 +196,9 @@ class Call:
 
     def cancel(self) -> None:
         """Note that the client does not wait for the answer any more (called by the connection)."""
-        if self.is_over:
+        if self.is_over:  # but the client has not taken all of it
+            lost, self.lost = self.lost, None
+            self._notify(lost)
             return
         self._end()
         self._notify(self.cancelled)

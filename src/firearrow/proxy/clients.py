@@ -61,7 +61,7 @@ from firearrow.wire.client_bodies import (
     SubscriptionData,
     SubscriptionGroupConfig,
 )
-from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.codes import LanguageCode, RequestCode, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.grpc import Status as CallStatus
 
@@ -108,6 +108,8 @@ class Client:
         """Address that the link has for brokers."""
         self.stream: Call | None = None
         self.version = ""
+        self.language = ""
+        """Name of its language by RocketMQ."""
         self.held: set[Place] = set()
         """Places of messages that are renewed for it."""
         self.heard = 0.0
@@ -289,6 +291,7 @@ class Clients:
         client.settings = settings
         client.settled_ms = self._clock.now_ms()
         client.version = context.version
+        client.language = context.language if context.language in LanguageCode.__members__ else LanguageCode.OTHER.name
         client.stream = stream
         if client.address != context.address:
             old, client.link = client.link, self._opened(client, context)
@@ -363,7 +366,7 @@ class Clients:
     async def _register(self, client: Client) -> None:
         link = client.link
         if link is not None:
-            await self._brokers.beat(link, client.heartbeat(), client.topics)
+            await self._brokers.beat(link, client.heartbeat(), client.topics, client.language)
 
     def _forget(self, client: Client) -> None:
         if self._table.get(client.key) is client:

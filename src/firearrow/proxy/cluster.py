@@ -247,7 +247,7 @@ class ClusterLink(ClusterCalls):
         if self._brokers.rights is not None and self._sender.user is not None:
             self._brokers.rights.check(self._sender, request)
 
-    def register(self, broker: str, body: bytes) -> Reply[AnyCommand]:
+    def register(self, broker: str, body: bytes, language: str) -> Reply[AnyCommand]:
         """Send a heartbeat to a broker by the own connection, which is opened if needed."""
         if self._own is None:
             handlers: Mapping[int, Handler] = dict.fromkeys(map(int, _QUESTIONS), self._take)
@@ -255,7 +255,9 @@ class ClusterLink(ClusterCalls):
         address = self._brokers.address_of(broker)
         if address is not None:
             self._names[address] = broker
-        return self._called(self._own, broker, remoting_request(RequestCode.HEART_BEAT, body=body), BEAT_SECONDS_MAX)
+        command = remoting_request(RequestCode.HEART_BEAT, body=body)
+        command.language = language
+        return self._called(self._own, broker, command, BEAT_SECONDS_MAX)
 
     def leave_others(self, brokers: Sequence[str]) -> None:
         """Close the own connections to brokers that are not among these."""
@@ -390,7 +392,7 @@ class ClusterBrokers:
         self._ending.add(own)
         self.tasks.begin(close(), "end of a client's connections")
 
-    async def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str]) -> None:
+    async def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str], language: str) -> None:
         """Register a client at all brokers of its topics. A broker that can't be reached is logged: the next heartbeat
         will reach it. BrokerError if a broker refuses the client.
         """
@@ -405,7 +407,7 @@ class ClusterBrokers:
         body = fastjson.dumps(heartbeat)
         link.check(remoting_request(RequestCode.HEART_BEAT, body=body))
         link.leave_others(list(names))
-        sent = [(name, link.register(name, body)) for name in names]
+        sent = [(name, link.register(name, body, language)) for name in names]
         refusal: BrokerError | None = None
         for name, reply in sent:
             try:
