@@ -13,7 +13,7 @@ import pytest
 
 from tests.interop.driver import Driver, JavaError
 from tests.interop.grpcclient import ARRIVAL_SECONDS, GrpcClients, Outgoing, running_program
-from tests.interop.grpcscenarios import Scenarios, create, topic_of
+from tests.interop.grpcscenarios import AllScenarios, create, topic_of
 from tests.interop.grpcservers import GUARDED, SETTINGS, admit
 from tests.interop.servers import Server, free_port, running, serve
 from tests.interop.waiting import wait_until
@@ -72,7 +72,7 @@ def program(grpc_certificate: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield driver
 
 
-class TestCluster(Scenarios):
+class TestCluster(AllScenarios):
     """The scenarios behind a proxy."""
 
     reports_route_codes = False
