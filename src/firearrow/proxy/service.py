@@ -12,10 +12,12 @@ from firearrow.clock import Clock
 from firearrow.net.grpc import Call, GrpcPeer, Method
 from firearrow.proxy.access import Users
 from firearrow.proxy.brokers import Asked, Brokers, Link
-from firearrow.proxy.calls import Context, client_id_of, read, streaming, table_of, unary
+from firearrow.proxy.calls import SERVICE, Context, client_id_of, read, streaming, table_of, unary
 from firearrow.proxy.clients import Clients
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.consuming import Consuming, fail_receive
+from firearrow.proxy.health import SERVICE as HEALTH
+from firearrow.proxy.health import Health
 from firearrow.proxy.lite import LiteSubscriptions
 from firearrow.proxy.messages import (
     AckMessageRequest,
@@ -52,6 +54,7 @@ from firearrow.proxy.messages import (
 )
 from firearrow.proxy.offsets import Offsets, fail_pull
 from firearrow.proxy.producing import Producing
+from firearrow.proxy.reflection import Reflection
 from firearrow.proxy.routes import Routes
 from firearrow.proxy.statuses import ProxyError, status_of
 
@@ -68,10 +71,14 @@ class Service:
         self._routes = Routes(brokers, users, config)
         self._offsets = Offsets(brokers, config)
         self._lite = LiteSubscriptions(brokers, users, self.clients, config, clock)
+        self.health: Final = Health([SERVICE])
         self.clients.left.append(self.consuming.renewal.client_left)
 
     def methods(self) -> Mapping[bytes, Method]:
-        """Methods by their paths."""
+        """Methods of all services by their paths."""
+        return {**self._messaging(), **self.health.methods(), **Reflection([SERVICE, HEALTH]).methods()}
+
+    def _messaging(self) -> Mapping[bytes, Method]:
         one, clients, offsets = self._open, self.clients, self._offsets
         consuming, producing = self.consuming, self._producing
         return table_of(
@@ -121,7 +128,8 @@ class Service:
         )
 
     def stop(self) -> None:
-        """Give back the messages that clients have not acknowledged."""
+        """Tell load balancers that the server stops, and give back the messages that clients have not acknowledged."""
+        self.health.change(is_serving=False)
         self.consuming.renewal.stop()
 
     def _open(self, call: Call) -> Context:
