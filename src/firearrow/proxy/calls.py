@@ -9,15 +9,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
-from typing import Final, NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from firearrow.errors import BrokerError
 from firearrow.net.grpc import Call, Method
-from firearrow.net.replies import Running, run
+from firearrow.net.replies import Run, Running, run
 from firearrow.proxy.brokers import Link
 from firearrow.proxy.messages import Code, Status
+from firearrow.proxy.meter import CANCELLED, CallMeter
 from firearrow.proxy.statuses import ProxyError, status_of
 
 log = logging.getLogger(__name__)
@@ -73,10 +75,15 @@ def text_of(fields: Mapping[bytes, bytes], name: bytes) -> str:
     return fields.get(name, b"").decode("utf-8", "replace")
 
 
-Opening = Callable[[Call], Context]
-"""Returns the context of a call. Raises ProxyError for a call that is refused whatever it asks: it proves no user, or
-it names no client.
-"""
+class Door(NamedTuple):
+    """Entry of all calls.
+
+    ``open`` returns the context of a call. It raises ProxyError for a call that is refused whatever it asks: it proves
+    no user, or it names no client. ``meter`` measures the calls, if metrics are wanted.
+    """
+
+    open: Callable[[Call], Context]
+    meter: CallMeter | None = None
 
 
 def client_id_of(call: Call) -> str:
@@ -111,53 +118,84 @@ def unary(
     name: str,
     request: type[Request],
     answer: Callable[..., Answer],
-    opening: Opening,
+    door: Door,
     serve: Callable[[Context, Request], Running[Answer]],
 ) -> Method:
     """Make the method of a call with one request and one answer."""
+    opening, meter = door
 
     def handle(call: Call, data: bytes) -> bytes | None:
         def failed(error: Exception) -> None:
-            call.answer(answer(status=failure(call, error)).SerializeToString())
+            done(answer(status=failure(call, error)))
 
         def done(message: Answer) -> None:
             call.answer(message.SerializeToString())
+            if meter is not None:
+                meter.count(name, message.status.code, call.received_ms)
 
         try:
             coroutine = serve(opening(call), read(request, data))
         except ProxyError as error:
-            return answer(status=status_of(error)).SerializeToString()
+            done(answer(status=status_of(error)))
+            return None
         running = run(coroutine, done, failed)
         if not call.is_over:
-            call.cancelled = running.cancel
+            call.cancelled = running.cancel if meter is None else partial(_given_up, running, meter, call)
         return None
 
     return Method(name, handle)
 
 
+def _given_up(running: Run[Any], meter: CallMeter, call: Call) -> None:
+    running.cancel()
+    meter.count(call.method.name, CANCELLED, call.received_ms)
+
+
 def streaming(
     name: str,
     request: type[Request],
-    opening: Opening,
-    serve: Callable[[Context, Request], Running[None]],
+    door: Door,
+    serve: Callable[[Context, Request], Running[int]],
     fail: Callable[[Call, Status], None],
 ) -> Method:
     """Make the method of a call with one request and an answer of several messages, which ``serve`` sends.
 
-    It goes on when the client has given the call up: the messages of a late pop are made visible again. ``fail`` sends
-    the answer to a call that failed, and ends it.
+    It goes on when the client has given the call up: the messages of a late pop are made visible again. ``serve``
+    returns the code of its answer. ``fail`` sends the answer to a call that failed, and ends it.
     """
+    opening, meter = door
 
     def handle(call: Call, data: bytes) -> bytes | None:
+        begun: int | None = None
+        is_over = False
+
+        def count(code: int) -> None:
+            nonlocal is_over
+            is_over = True
+            if meter is None:
+                return
+            if begun is None:
+                meter.count(name, code, call.received_ms)
+            else:
+                meter.end(name, code, call.received_ms, begun)
+
         def failed(error: Exception) -> None:
-            fail(call, failure(call, error))
+            outcome = failure(call, error)
+            fail(call, outcome)
+            count(outcome.code)
+
+        def done(code: int) -> None:
+            call.end()
+            count(code)
 
         try:
             coroutine = serve(opening(call), read(request, data))
         except ProxyError as error:
             failed(error)
             return None
-        run(coroutine, lambda _: call.end(), failed)
+        run(coroutine, done, failed)
+        if meter is not None and not is_over:
+            begun = meter.begin(name)
         return None
 
     return Method(name, handle)

@@ -44,7 +44,7 @@ from firearrow.proxy.messages import (
     ThreadStackTrace,
 )
 from firearrow.proxy.settings import LITE_BIND_TOPIC, check_bound, merged
-from firearrow.proxy.statuses import ProxyError, status
+from firearrow.proxy.statuses import ProxyError, status, status_of
 from firearrow.proxy.transactionids import TransactionId
 from firearrow.proxy.validation import check_filter, check_group, check_topic
 from firearrow.wire import fastjson
@@ -193,18 +193,21 @@ class Clients:
 
     # --- settings ---
 
-    def telemetry(self, context: Context, command: TelemetryCommand) -> None:
-        """Take a command of a client from its stream."""
+    def telemetry(self, context: Context, command: TelemetryCommand, settled: Callable[[Call, int], None]) -> None:
+        """Take a command of a client from its stream. ``settled`` is told the code of each answer to settings."""
         call = context.call
         kind = command.WhichOneof("command")
         if kind == "settings":
-            run(
-                self._settle(context, command.settings),
-                lambda settled: call.send(
-                    TelemetryCommand(status=status(Code.OK), settings=settled).SerializeToString()
-                ),
-                lambda error: _fail_stream(call, error),
-            )
+
+            def accept(settings: Settings) -> None:
+                call.send(TelemetryCommand(status=status(Code.OK), settings=settings).SerializeToString())
+                settled(call, Code.OK)
+
+            def refuse(error: Exception) -> None:
+                _fail_stream(call, error)
+                settled(call, status_of(error).code)
+
+            run(self._settle(context, command.settings), accept, refuse)
         elif kind == "thread_stack_trace":
             self._answer_trace(command.thread_stack_trace, command.status)
         elif kind == "verify_message_result":

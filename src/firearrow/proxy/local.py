@@ -23,6 +23,8 @@ from firearrow.proxy.access import Anyone, Signed, Users, claimed_user
 from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
+from firearrow.proxy.meter import CallMeter
+from firearrow.proxy.metrics import Sources, part_of
 from firearrow.proxy.service import Service
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire import fastjson
@@ -217,7 +219,11 @@ class LocalProxy:
         rights = Rights(broker)
         host = host_and_port(broker.address)[0]
         brokers = LocalBrokers(broker, rights, host, lambda: self.port)
-        self.service: Final = Service(brokers, rights.users(), config, clock)
+        server = broker.server
+        meter = None if server.meter is None else CallMeter(clock, server.departures)
+        self.service: Final = Service(brokers, rights.users(), config, clock, meter)
+        if meter is not None:
+            broker.other_metrics.append(part_of(Sources(self.service, meter, server, "local")))
         self.port = 0
 
     async def start(self, host: str) -> int:

@@ -12,7 +12,7 @@ from firearrow.clock import Clock
 from firearrow.net.grpc import Call, GrpcPeer, Method
 from firearrow.proxy.access import Users
 from firearrow.proxy.brokers import Asked, Brokers, Link
-from firearrow.proxy.calls import SERVICE, Context, client_id_of, read, streaming, table_of, unary
+from firearrow.proxy.calls import SERVICE, Context, Door, client_id_of, read, streaming, table_of, unary
 from firearrow.proxy.clients import Clients
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.consuming import Consuming, fail_receive
@@ -52,6 +52,7 @@ from firearrow.proxy.messages import (
     UpdateOffsetRequest,
     UpdateOffsetResponse,
 )
+from firearrow.proxy.meter import CallMeter
 from firearrow.proxy.offsets import Offsets, fail_pull
 from firearrow.proxy.producing import Producing
 from firearrow.proxy.reflection import Reflection
@@ -60,9 +61,14 @@ from firearrow.proxy.statuses import ProxyError, status_of
 
 
 class Service:
-    """The proxy without its ports: it serves calls by requests to ``brokers``."""
+    """The proxy without its ports: it serves calls by requests to ``brokers``. ``meter`` measures them, None if no
+    metrics are wanted.
+    """
 
-    def __init__(self, brokers: Brokers, users: Users, config: ProxyConfig, clock: Clock) -> None:
+    def __init__(
+        self, brokers: Brokers, users: Users, config: ProxyConfig, clock: Clock, meter: CallMeter | None = None
+    ) -> None:
+        self.meter: Final = meter
         self._brokers = brokers
         self._users = users
         self.clients: Final = Clients(brokers, users, config, clock)
@@ -79,7 +85,7 @@ class Service:
         return {**self._messaging(), **self.health.methods(), **Reflection([SERVICE, HEALTH]).methods()}
 
     def _messaging(self) -> Mapping[bytes, Method]:
-        one, clients, offsets = self._open, self.clients, self._offsets
+        one, clients, offsets = Door(self._open, self.meter), self.clients, self._offsets
         consuming, producing = self.consuming, self._producing
         return table_of(
             [
@@ -156,7 +162,11 @@ class Service:
         if call.ended is None:
             call.cancelled = lambda: self.clients.stream_ended(context, is_broken=True)
             call.ended = lambda: self._stream_ended(context)
-        self.clients.telemetry(context, command)
+        self.clients.telemetry(context, command, self._count_settings)
+
+    def _count_settings(self, call: Call, code: int) -> None:
+        if self.meter is not None:
+            self.meter.count("Telemetry", code, call.peer.received_ms)
 
     def _stream_ended(self, context: Context) -> None:
         self.clients.stream_ended(context, is_broken=False)

@@ -1,0 +1,101 @@
+"""Metrics of a proxy: a table of families.
+
+RocketMQ's proxy has ``rocketmq_proxy_up`` alone. The other families are Firearrow's own: rate, errors and duration of
+each RPC are those of one histogram, with the code inside the answer as a label.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
+from functools import cache
+from typing import Final, NamedTuple
+
+from firearrow.net.exposition import Family, Labels, Part, Sample, keyed
+from firearrow.net.server import Server
+from firearrow.proxy.messages import ClientType, Code
+from firearrow.proxy.meter import CANCELLED, CallKey, CallMeter
+from firearrow.proxy.service import Service
+
+GRPC: Final = {"protocol_type": "grpc"}
+_FROM_TYPES: Final = {value.value: value.name.lower() for value in ClientType}
+
+
+class Sources(NamedTuple):
+    """Sources of the metrics; ``mode`` is the proxy's, local or cluster."""
+
+    service: Service
+    meter: CallMeter
+    server: Server
+    mode: str
+
+
+class Row(NamedTuple):
+    """Family, and the function that reads its values."""
+
+    family: Family
+    read: Callable[[Sources], Iterable[Sample]]
+
+
+@cache
+def _code_names() -> dict[int, str]:
+    return {CANCELLED: "cancelled", **{code.value: code.name.lower() for code in Code}}
+
+
+def _call(_: Sources, key: CallKey) -> Labels:
+    name = _code_names().get(key.code, str(key.code))
+    return {**GRPC, "method": key.method, "response_code": name, "is_long_polling": key.waited}
+
+
+def _up(sources: Sources) -> Iterator[Sample]:
+    yield Sample({"proxy_mode": sources.mode}, 1)
+
+
+def _connections(sources: Sources) -> Iterator[Sample]:
+    yield Sample(GRPC, len(sources.server.grpc_peers))
+
+
+def _streams(sources: Sources) -> Iterator[Sample]:
+    yield Sample({}, sum(client.stream is not None for client in sources.service.clients.all()))
+
+
+def _clients(sources: Sources) -> Iterator[Sample]:
+    kinds = Counter(client.settings.client_type for client in sources.service.clients.all())
+    for kind, count in kinds.items():
+        yield Sample({"client_type": _FROM_TYPES.get(kind, "other")}, count)
+
+
+def _renewed(sources: Sources) -> Iterator[Sample]:
+    yield Sample({}, len(sources.service.consuming.renewal))
+
+
+ROWS: Final = (
+    Row(Family("rocketmq_proxy_up", "gauge", "1 while the proxy serves", ("proxy_mode",)), _up),
+    Row(
+        Family(
+            "rocketmq_proxy_rpc_latency_milliseconds",
+            "histogram",
+            "How long calls take",
+            (*GRPC, "method", "response_code", "is_long_polling"),
+        ),
+        keyed(lambda it: it.meter.histograms, _call),
+    ),
+    Row(
+        Family("rocketmq_proxy_pending_receives", "gauge", "Calls that wait for messages", ("method",)),
+        keyed(lambda it: it.meter.waiting, lambda _, method: {"method": method}),
+    ),
+    Row(Family("rocketmq_proxy_connections", "gauge", "Connections of clients", tuple(GRPC)), _connections),
+    Row(Family("rocketmq_proxy_telemetry_streams", "gauge", "Clients with a telemetry stream"), _streams),
+    Row(Family("rocketmq_proxy_clients", "gauge", "Clients with settings", ("client_type",)), _clients),
+    Row(Family("rocketmq_proxy_renewed_messages", "gauge", "Messages whose invisible time is extended"), _renewed),
+)
+
+
+def part_of(sources: Sources) -> Part:
+    """Return the metrics of a proxy, for a server that shows them."""
+
+    def samples() -> Iterator[tuple[Family, Iterable[Sample]]]:
+        for row in ROWS:
+            yield row.family, row.read(sources)
+
+    return Part([row.family for row in ROWS], samples)
