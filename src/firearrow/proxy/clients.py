@@ -98,6 +98,7 @@ class Client:
         """Address that the link has for brokers."""
         self.stream: Call | None = None
         self.version = ""
+        self.language = ""
         self.held: set[Place] = set()
         """Places of messages that are renewed for it."""
 
@@ -245,6 +246,7 @@ class Clients:
         client.settings = settings
         client.settled_ms = self._clock.now_ms()
         client.version = context.version
+        client.language = context.language
         client.stream = context.call
         if client.address != context.address:
             old, client.link = client.link, self._opened(client, context)

@@ -275,7 +275,7 @@ class ClusterLink(ClusterCalls):
 class _Routes:
     """Route of a topic in the forms that the proxy needs."""
 
-    __slots__ = ("brokers", "readable", "whole", "written")
+    __slots__ = ("brokers", "origin", "readable", "whole", "written")
 
     def __init__(self, route: Route, at: tuple[str, int]) -> None:
         addresses = broker_addresses(route)
@@ -290,6 +290,7 @@ class _Routes:
             groups.append(QueueGroup(name, *counts, queues.perm, dict.fromkeys(sorted(ids), at)))
             if queues.perm & PERM_WRITE and MASTER in ids:
                 self.written += [(name, number) for number in range(queues.write_queue_nums)]
+        self.origin = route
         self.whole = TopicRoute(groups)
         self.brokers = [group.broker for group in groups]
         self.readable = [group.broker for group in groups if group.perm & PERM_READ and group.read_queues]
@@ -437,6 +438,14 @@ class ClusterBrokers:
         """Return the route of a topic; ProxyError if there is none."""
         return (await self._known_routes(topic)).whole
 
+    async def names(self) -> Sequence[str]:
+        """Return the names of the brokers of the configured cluster, or of all if no broker is of that cluster."""
+        return self._names_in(await self._all.get(ALL))
+
+    async def remoting_route(self, topic: str) -> Route:
+        """Return the route of a topic as the name server has it; ProxyError if there is none."""
+        return (await self._known_routes(topic)).origin
+
     async def write_queues(self, topic: str) -> Sequence[QueueAt]:
         """Return the queues of a topic that can be written, at the brokers that have a master."""
         return (await self._known_routes(topic)).written
@@ -484,8 +493,9 @@ class ClusterBrokers:
         return await self._first(await self._in_cluster(), code, {"group": group}, SubscriptionGroupConfig)
 
     async def _in_cluster(self) -> list[str]:
-        """Names of the brokers of the configured cluster, or of all if no broker is of that cluster."""
-        info = await in_task(self._all.get(ALL))
+        return self._names_in(await in_task(self._all.get(ALL)))
+
+    def _names_in(self, info: ClusterInfo | None) -> list[str]:
         assert info is not None, "there is always a table, it may be empty"
         return info.cluster_addr_table.get(self._config.rocketmq_cluster_name) or list(info.broker_addr_table)
 

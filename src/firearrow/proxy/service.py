@@ -5,14 +5,17 @@ Source: RocketMQ's ``GrpcMessagingApplication``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from firearrow.clock import Clock
 from firearrow.net.grpc import Call, GrpcPeer, Method
 from firearrow.proxy.access import Users
+from firearrow.proxy.admin import SERVICE as ADMIN
+from firearrow.proxy.admin import Admin
+from firearrow.proxy.adminservers import Activity
 from firearrow.proxy.brokers import Asked, Brokers, Link
-from firearrow.proxy.calls import SERVICE, Context, Door, client_id_of, read, streaming, table_of, unary
+from firearrow.proxy.calls import SERVICE, Context, Door, client_id_of, read, streaming, table_of, text_of, unary
 from firearrow.proxy.clients import Clients
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.consuming import Consuming, fail_receive
@@ -62,11 +65,17 @@ from firearrow.proxy.statuses import ProxyError, status_of
 
 class Service:
     """The proxy without its ports: it serves calls by requests to ``brokers``. ``meter`` measures them, None if no
-    metrics are wanted.
+    metrics are wanted. ``connections`` counts those of clients.
     """
 
     def __init__(
-        self, brokers: Brokers, users: Users, config: ProxyConfig, clock: Clock, meter: CallMeter | None = None
+        self,
+        brokers: Brokers,
+        users: Users,
+        config: ProxyConfig,
+        clock: Clock,
+        meter: CallMeter | None = None,
+        connections: Callable[[], int] = lambda: 0,
     ) -> None:
         self.meter: Final = meter
         self._brokers = brokers
@@ -77,12 +86,19 @@ class Service:
         self._routes = Routes(brokers, users, config)
         self._offsets = Offsets(brokers, config)
         self._lite = LiteSubscriptions(brokers, users, self.clients, config, clock)
-        self.health: Final = Health([SERVICE])
+        activity = Activity(self.clients, self._producing.sent, self.consuming.received, connections)
+        self._admin = Admin(brokers, users, self._producing, activity, config, clock)
+        self.health: Final = Health([SERVICE, ADMIN])
         self.clients.left.append(self.consuming.renewal.client_left)
 
     def methods(self) -> Mapping[bytes, Method]:
         """Methods of all services by their paths."""
-        return {**self._messaging(), **self.health.methods(), **Reflection([SERVICE, HEALTH]).methods()}
+        return {
+            **self._messaging(),
+            **self._admin.methods(Door(self._open_for_tool, self.meter)),
+            **self.health.methods(),
+            **Reflection([SERVICE, ADMIN, HEALTH]).methods(),
+        }
 
     def _messaging(self) -> Mapping[bytes, Method]:
         one, clients, offsets = Door(self._open, self.meter), self.clients, self._offsets
@@ -141,7 +157,14 @@ class Service:
     def _open(self, call: Call) -> Context:
         """Return the context of a call; ProxyError if its client is not known."""
         user = self._users.user_of(call)
-        client_id = client_id_of(call)
+        return self._context(call, client_id_of(call), user)
+
+    def _open_for_tool(self, call: Call) -> Context:
+        """Return the context of a call whose sender may have no client id; ProxyError if it proves no user."""
+        user = self._users.user_of(call)
+        return self._context(call, text_of(call.fields, b"x-mq-client-id"), user)
+
+    def _context(self, call: Call, client_id: str, user: str | None) -> Context:
         return Context(call, client_id, self._link(call.peer).for_call(user), user)
 
     def _link(self, peer: GrpcPeer) -> Link:

@@ -514,7 +514,7 @@ class RecallMessage(Header):
 
 
 class GroupAndTopic(Header):
-    """303, 345: a group and a topic."""
+    """303, 345, 19002: a group and a topic."""
 
     group: str
     topic: str

@@ -25,6 +25,29 @@ def subscribe(broker: FakeBroker, group: str, topic: str) -> None:
     broker.ask(34, body={"clientID": "c", "consumerDataSet": [data]})
 
 
+# --- 19002 ---
+
+
+def test_a_deleted_subscription_has_no_offsets(broker: FakeBroker) -> None:
+    broker.topics.put(TopicConfig("T1", 1, 1))
+    for topic in ("T1", "T2", "%RETRY%G1_T1"):
+        broker.offsets.commit("G1", topic, 0, 5)
+    broker.offsets.commit("G2", "T1", 0, 5)
+    assert broker.call(19002, {"group": "G1", "topic": "T1"}).code == 0
+    assert broker.offsets.topics_of("G1") == {"T2"}
+    assert broker.offsets.topics_of("G2") == {"T1"}
+    assert broker.call(19002, {"group": "G1", "topic": "T1"}).code == 0, "it is gone already"
+
+
+def test_a_subscription_of_a_member_is_not_deleted(broker: FakeBroker) -> None:
+    broker.topics.put(TopicConfig("T1", 1, 1))
+    broker.offsets.commit("G1", "T1", 0, 5)
+    subscribe(broker, "G1", "T1")
+    answer = broker.call(19002, {"group": "G1", "topic": "T1"})
+    assert answer.remark == "group G1 has a member that subscribes to topic T1"
+    assert broker.offsets.topics_of("G1") == {"T1"}
+
+
 # --- 208 ---
 
 

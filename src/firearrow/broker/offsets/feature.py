@@ -94,4 +94,5 @@ def offset_handlers(context: BrokerContext, pulls: HeldPulls, pops: HeldPops, no
         RequestCode.QUERY_CORRECTION_OFFSET: progress.correction,
         RequestCode.CLONE_GROUP_OFFSET: progress.clone,
         RequestCode.QUERY_TOPICS_BY_CONSUMER: progress.topics,
+        RequestCode.DELETE_SUBSCRIPTION: progress.delete,
     }

@@ -1,10 +1,11 @@
-"""Progress of consumer groups, and copies of one group's progress to another: 208, 303, 308, 314, 317, 343.
+"""Progress of consumer groups, and copies of one group's progress to another: 208, 303, 308, 314, 317, 343, 19002.
 
 Source: RocketMQ's ``AdminBrokerProcessor``, ``ConsumerOffsetManager``.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Generator, Iterable
 from typing import Final
 
@@ -34,12 +35,14 @@ from firearrow.wire.headers import (
     TopicsOfGroup,
 )
 
+log = logging.getLogger(__name__)
+
 NOT_COMPARABLE: Final = LONG_MAX
 """Correction of a queue in which the compared group is behind the others."""
 
 
 class ProgressProcessor:
-    """208, 303, 308, 314, 317, 343."""
+    """208, 303, 308, 314, 317, 343, 19002."""
 
     def __init__(self, context: BrokerContext) -> None:
         self._settings = context.settings
@@ -204,6 +207,23 @@ class ProgressProcessor:
         """343: the topics where a group has offsets."""
         group = fields_of(request, TopicsOfGroup).group
         return answer_in_steps(TopicList(sorted(self._offsets.topics_of(group)), self._address))
+
+    def delete(self, _: Channel, request: AnyCommand) -> Response:
+        """19002: remove the offsets of a group in a topic, and in the topics of its retries.
+
+        A group without offsets is no error: an administrator asks every broker. A member that subscribes to the topic
+        would bring the subscription back.
+        """
+        header = fields_of(request, GroupAndTopic)
+        group, topic = header.group, header.topic
+        if self._clients.subscription(group, topic) is not None:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, f"group {group} has a member that subscribes to topic {topic}"
+            )
+        for source in (topic, *(names.pop_retry_topic(topic, group, v2=is_v2) for is_v2 in (False, True))):
+            self._offsets.forget(group, source)
+        log.info("subscription is deleted", extra={"group": group, "topic": topic})
+        return Response()
 
 
 def _listed(header: GetConsumeStats) -> list[str] | None:
