@@ -13,6 +13,7 @@ from typing import Final, NamedTuple
 
 from firearrow.net.exposition import Family, Labels, Part, Sample, keyed
 from firearrow.net.server import Server
+from firearrow.proxy.clientmetrics import FAMILIES
 from firearrow.proxy.messages import ClientType, Code
 from firearrow.proxy.meter import CANCELLED, CallKey, CallMeter
 from firearrow.proxy.service import Service
@@ -92,10 +93,13 @@ ROWS: Final = (
 
 
 def part_of(sources: Sources) -> Part:
-    """Return the metrics of a proxy, for a server that shows them."""
+    """Return the metrics of a proxy, and those that its clients push, for a server that shows them."""
+    of_clients = sources.service.client_metrics
 
     def samples() -> Iterator[tuple[Family, Iterable[Sample]]]:
         for row in ROWS:
             yield row.family, row.read(sources)
+        if of_clients is not None:
+            yield from of_clients.samples()
 
-    return Part([row.family for row in ROWS], samples)
+    return Part([*(row.family for row in ROWS), *FAMILIES.values()], samples)

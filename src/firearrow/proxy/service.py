@@ -16,6 +16,8 @@ from firearrow.proxy.admin import Admin
 from firearrow.proxy.adminservers import Activity
 from firearrow.proxy.brokers import Asked, Brokers, Link
 from firearrow.proxy.calls import SERVICE, Context, Door, client_id_of, read, streaming, table_of, text_of, unary
+from firearrow.proxy.clientmetrics import SERVICE as OTLP
+from firearrow.proxy.clientmetrics import ClientMetrics
 from firearrow.proxy.clients import Clients
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.consuming import Consuming, fail_receive
@@ -88,16 +90,21 @@ class Service:
         self._lite = LiteSubscriptions(brokers, users, self.clients, config, clock)
         activity = Activity(self.clients, self._producing.sent, self.consuming.received, connections)
         self._admin = Admin(brokers, users, self._producing, activity, config, clock)
-        self.health: Final = Health([SERVICE, ADMIN])
+        pushes = config.metric_collector_mode == "proxy"
+        self.client_metrics: Final = ClientMetrics(self.clients, shows=meter is not None) if pushes else None
+        self._services = [SERVICE, ADMIN, *([OTLP] if pushes else ())]
+        self.health: Final = Health(self._services)
         self.clients.left.append(self.consuming.renewal.client_left)
 
     def methods(self) -> Mapping[bytes, Method]:
         """Methods of all services by their paths."""
+        for_tools = Door(self._open_for_tool, self.meter)
         return {
             **self._messaging(),
-            **self._admin.methods(Door(self._open_for_tool, self.meter)),
+            **self._admin.methods(for_tools),
+            **(self.client_metrics.methods(for_tools) if self.client_metrics is not None else {}),
             **self.health.methods(),
-            **Reflection([SERVICE, ADMIN, HEALTH]).methods(),
+            **Reflection([*self._services, HEALTH]).methods(),
         }
 
     def _messaging(self) -> Mapping[bytes, Method]:
