@@ -46,7 +46,7 @@ from firearrow.proxy.messages import (
 from firearrow.proxy.settings import LITE_BIND_TOPIC, check_bound, merged
 from firearrow.proxy.statuses import ProxyError, status, status_of
 from firearrow.proxy.transactionids import TransactionId
-from firearrow.proxy.validation import check_filter, check_group, check_topic
+from firearrow.proxy.validation import check_client_properties, check_filter, check_group, check_topic
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
     CONSUME_ACTIVELY,
@@ -205,6 +205,8 @@ class Clients:
                 settled(call, Code.OK)
 
             def refuse(error: Exception) -> None:
+                if isinstance(error, ProxyError) and error.code == Code.INVALID_CLIENT_PROPERTIES:
+                    call.send(TelemetryCommand(status=status_of(error)).SerializeToString())  # it may send others
                 _fail_stream(call, error)
                 settled(call, status_of(error).code)
 
@@ -216,6 +218,7 @@ class Clients:
 
     async def _settle(self, context: Context, settings: Settings) -> Settings:
         group = None
+        check_client_properties(settings)
         if settings.HasField("publishing"):
             for topic in settings.publishing.topics:
                 check_topic(topic.name)
@@ -387,6 +390,7 @@ class Clients:
         if client is None or client.stream is not context.call:
             return
         client.stream = None
+        client.settings.ClearField("client_properties")  # they are the stream's
         for nonce in [nonce for nonce, question in self._questions.items() if question.client is client]:
             self._give_up(nonce, f"client {client.client_id} has ended its telemetry stream")
         if is_broken:
@@ -465,6 +469,7 @@ def _running_info(client: Client, trace: str | None = None) -> ConsumerRunningIn
     settings = client.settings
     kind = CONSUME_PASSIVELY if settings.client_type in _PASSIVE else CONSUME_ACTIVELY
     properties = {
+        **settings.client_properties,
         "PROP_CONSUME_TYPE": kind,
         "PROP_CONSUMEORDERLY": str(settings.subscription.fifo).lower(),
         "PROP_CLIENT_VERSION": client.version,
