@@ -1,7 +1,7 @@
 """The Admin service: a method for each RPC.
 
-Its clients are tools and consoles, so a call needs no client id. A broker checks the rights of the call's user as it
-does for RocketMQ's command line; two calls that concern the proxy alone need rights on the cluster.
+Its clients are tools and consoles, so a call may lack a client id. A broker checks the rights of the call's user as it
+does for RocketMQ's command line. Two calls that concern the proxy alone need rights on the cluster.
 
 Source: ``admin.proto`` of rocketmq-apis; no open server of RocketMQ serves it yet.
 """

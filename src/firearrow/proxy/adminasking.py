@@ -1,6 +1,7 @@
 """Questions of the Admin service to brokers.
 
-They are requests of remoting, sent for the client that asks: so a broker refuses what the client's user may not do.
+Each is a remoting request on behalf of the calling client. So a broker refuses a request that the client's user may
+not send.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Admin service about consumer groups: subscriptions, members, accumulation, times and offsets.
 
-The figures are those of RocketMQ's tools and of Firearrow's command line: the brokers' answers, added up.
+The figures equal the ones of RocketMQ's tools and of Firearrow's command line: the brokers' answers, added up.
 
 Source: ``admin.proto`` of rocketmq-apis.
 """
@@ -73,7 +73,7 @@ class GroupAdmin:
     # --- subscriptions ---
 
     async def subscriptions(self, asking: Asking, request: m.ListSubscriptionRequest) -> m.ListSubscriptionResponse:
-        """Return the subscriptions of a group, or those to a topic."""
+        """Return the subscriptions of a group, or of all groups to a topic."""
         topic, group = _filters(request)
         brokers = await asking.brokers_of_all(filter(None, [topic]))
         groups = [group] if group else await _groups_of(asking, brokers, topic)
@@ -271,7 +271,7 @@ async def member_of(asking: Asking, group: str, client_id: str) -> _Member:
 
 
 def _filters(request: m.ListSubscriptionRequest | m.DescribeSubscriptionRequest) -> tuple[str, str]:
-    """Return topic and group of a request, of which one may be empty."""
+    """Return topic and group of a request; one of them may be empty."""
     topic, group = request.topic.name, request.group.name
     if not topic and not group:
         raise ProxyError(m.Code.BAD_REQUEST, "a topic or a group is needed")

@@ -68,7 +68,7 @@ class ServerAdmin:
         return m.DescribeTopicStatusResponse(status=status(m.Code.OK), topic_message_type=kind, tags=config.attributes)
 
     async def route(self, asking: Asking, request: m.GetTopicRouteRequest) -> m.GetTopicRouteResponse:
-        """Return the route of a topic as JSON, with the brokers' own addresses or those of their proxies."""
+        """Return the route of a topic as JSON, with the addresses of the brokers, or of their proxies."""
         name = request.topic.name
         await asking.brokers_of(name)  # the checks
         if request.protocol_type.lower() == REMOTING:

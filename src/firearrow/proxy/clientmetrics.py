@@ -1,9 +1,9 @@
 """Metrics that clients measure and push by OpenTelemetry's protocol (OTLP) to the proxy's own port.
 
 Clients do so with ``metricCollectorMode=proxy``. The broker's exposition shows their series beside its own, until their
-client is gone. A client decides what it pushes, so there are limits: known names and labels, a client id that has sent
-its settings, the count of series of a client and of all, the size of a request. Points beyond them are rejected, and
-the answer says so.
+client is gone. A client may push anything, so there are limits: known names and labels, a client that has sent its
+settings, counts of series of one client and of all clients, the size of a request. A point beyond a limit is rejected;
+the answer has the count of rejected points, and the first reason.
 
 Source: the clients' ``HistogramEnum``, ``GaugeEnum`` and ``MetricLabels``; OTLP's specification.
 """

@@ -1,7 +1,7 @@
 """Metrics of a proxy: a table of families.
 
-RocketMQ's proxy has ``rocketmq_proxy_up`` alone. The other families are Firearrow's own: rate, errors and duration of
-each RPC are those of one histogram, with the code inside the answer as a label.
+RocketMQ's proxy has ``rocketmq_proxy_up`` alone. The other families are Firearrow's own: one histogram has
+the rate, the errors and the duration of each RPC, with the code inside the answer as a label.
 """
 
 from __future__ import annotations

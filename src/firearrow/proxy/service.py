@@ -67,7 +67,7 @@ from firearrow.proxy.statuses import ProxyError, status_of
 
 class Service:
     """The proxy without its ports: it serves calls by requests to ``brokers``. ``meter`` measures them, None if no
-    metrics are wanted. ``connections`` counts those of clients.
+    metrics are wanted. ``connections`` returns the count of clients' connections.
     """
 
     def __init__(

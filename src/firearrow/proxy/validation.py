@@ -138,10 +138,10 @@ _is_client_key: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]*").fullmatch
 
 
 def check_client_properties(settings: Settings) -> None:
-    """Check what a client says about itself: `Code.INVALID_CLIENT_PROPERTIES` if it is too much, or a name is bad.
+    """Check the properties by which a client describes itself: `Code.INVALID_CLIENT_PROPERTIES` beyond a limit.
 
-    Names that begin with ``rocketmq.`` are those of clients' libraries, so they will do. Nothing here is decided by the
-    properties. Source: ``definition.proto`` of rocketmq-apis.
+    Keys that begin with ``rocketmq.`` are reserved for clients' libraries, and valid. The properties are shown, and no
+    decision rests on them. Source: ``definition.proto`` of rocketmq-apis.
     """
     properties = settings.client_properties
     if not properties:
