@@ -2,8 +2,8 @@
 
 Clients do so with ``metricCollectorMode=proxy``. The broker's exposition shows their series beside its own, until their
 client is gone. A client may push anything, so there are limits: known names and labels, a client that has sent its
-settings, counts of series of one client and of all clients, the size of a request. A point beyond a limit is rejected;
-the answer has the count of rejected points, and the first reason.
+settings, counts of series of one client and of all clients, the size of a request. A point beyond a limit is refused;
+the answer counts such points and names the first reason.
 
 Source: the clients' ``HistogramEnum``, ``GaugeEnum`` and ``MetricLabels``; OTLP's specification.
 """
@@ -78,6 +78,7 @@ class ClientMetrics:
         self._shows = shows
         self._series: dict[str, dict[str, dict[Labels, Value]]] = {name: {} for name in FAMILIES}  # then by client
         self._counts: dict[str, int] = {}  # of a client's series
+        self._owners: dict[str, Client] = {}  # the same id of another user is another client
         self._count = 0
         clients.left.append(self._forget)
         if not shows:
@@ -112,11 +113,12 @@ class ClientMetrics:
                 yield Sample(dict(labels), value)
 
     def _forget(self, client: Client) -> None:
-        count = self._counts.pop(client.client_id, 0)
-        if count:
-            self._count -= count
+        client_id = client.client_id
+        if self._owners.get(client_id) is client:
+            del self._owners[client_id]
+            self._count -= self._counts.pop(client_id, 0)
             for series in self._series.values():
-                series.pop(client.client_id, None)
+                series.pop(client_id, None)
 
     # --- pushes ---
 
@@ -158,23 +160,26 @@ class ClientMetrics:
 
     def _place(
         self, context: Context, family: Family | None, kind: str, attributes: Iterable[otlp.KeyValue]
-    ) -> tuple[str, Key]:
+    ) -> tuple[Client, Key]:
         """Return client and key of a point. A client's own id counts, whatever its labels say."""
         if family is None or family.kind != kind:
             raise _Rejection("the metric is none of RocketMQ's clients")
         found = {it.key: it.value.string_value for it in attributes if it.key in family.labels}
         client_id = context.client_id or found.get("client_id", "")
-        client = self._clients.find(client_id)
-        if client is None or client.user != context.user:
+        client = self._clients.of(context._replace(client_id=client_id))
+        if client is None:
             raise _Rejection("the client has sent no settings")
         found["client_id"] = client_id
         for value in found.values():
             if len(value) > LABEL_CHARS_MAX or not value.isprintable():
                 raise _Rejection(f"a label has more than {LABEL_CHARS_MAX} characters, or one that is not printable")
-        return client_id, (family.name, tuple((label, found[label]) for label in family.labels if label in found))
+        return client, (family.name, tuple((label, found[label]) for label in family.labels if label in found))
 
-    def _put(self, client_id: str, key: Key, value: Value, *, adds: bool) -> None:
+    def _put(self, client: Client, key: Key, value: Value, *, adds: bool) -> None:
         name, labels = key
+        client_id = client.client_id
+        if self._owners.setdefault(client_id, client) is not client:
+            raise _Rejection("another user's client has the same id")
         known = self._series[name].get(client_id, {}).get(labels)
         if known is None:
             count = self._counts.get(client_id, 0)
