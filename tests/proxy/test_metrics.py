@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import Iterator, Mapping
 
@@ -13,6 +14,7 @@ from firearrow.proxy.metrics import ROWS
 from firearrow.testing import EmbeddedCluster
 from firearrow.testing.cluster import BlockingCluster
 from tests import scrapes
+from tests.proxy.clusterproxy import cluster_proxy
 from tests.proxy.rpcs import Rpcs, receive_request, send_request, settings_of_consumer
 
 REFUSED = "message_property_conflict_with_type"
@@ -115,3 +117,21 @@ def test_each_sample_has_the_labels_of_the_table(cluster: BlockingCluster, rpcs:
 def test_a_broker_without_metrics_measures_no_calls() -> None:
     with EmbeddedCluster(grpc=True) as cluster:
         assert cluster.brokers[0].proxy.service.meter is None
+
+
+def test_a_proxy_that_stands_alone_has_metrics_of_its_own() -> None:
+    keys = {"metricsExporterType": "PROM", "metricsPromExporterPort": 0, "proxyName": "p", "proxyClusterName": "C"}
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("counted")
+        with cluster_proxy(cluster.name_server, **keys) as proxy:
+            with Rpcs(f"127.0.0.1:{proxy.port}") as rpcs:
+                rpcs.SendMessage(send_request("counted", b"x"))
+                port = proxy.operations.port
+                text = asyncio.run(scrapes.get(port))[1]
+                facts = json.loads(asyncio.run(scrapes.get(port, "/varz"))[1])
+            assert asyncio.run(scrapes.get(port, "/readyz")) == (200, "ok\n")
+    families = scrapes.parse(text)
+    assert families["rocketmq_proxy_up"].value(proxy_mode="cluster") == 1
+    assert families[CALLS].value(method="SendMessage", response_code="ok", le="+Inf") == 1
+    assert 'rocketmq_proxy_up{cluster="C",node_id="p",node_type="proxy",otel_scope_name="broker-meter",' in text
+    assert (facts["proxyName"], facts["grpcConnections"]) == ("p", 1)

@@ -32,6 +32,8 @@ from firearrow.net import tls
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of
 from firearrow.net.client import Client, Handler, ServerRequest
+from firearrow.net.exposition import Metrics
+from firearrow.net.operations import Operations, pages_of_server
 from firearrow.net.replies import Reply, in_task, run
 from firearrow.net.server import Server
 from firearrow.net.tasks import Tasks
@@ -41,6 +43,8 @@ from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.clusteraccess import ClusterAccess, Sender, patient
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
+from firearrow.proxy.meter import CallMeter
+from firearrow.proxy.metrics import Sources, metrics_of
 from firearrow.proxy.service import Service
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire import fastjson
@@ -552,9 +556,17 @@ class ClusterProxy:
         access = tls.access_of(config, credentials)
         self._brokers = ClusterBrokers(config, access, clock, lambda: (host, self.port))
         rights = self._brokers.rights
+        meter = CallMeter(clock, self._server.departures) if config.has_metrics else None
         self.service: Final = Service(
-            self._brokers, Anyone() if rights is None else rights.users_of_calls(), config, clock
+            self._brokers,
+            Anyone() if rights is None else rights.users_of_calls(),
+            config,
+            clock,
+            meter,
+            lambda: len(self._server.grpc_peers),
         )
+        pages = pages_of_server(self._server, self._reasons_against, self._facts, self._metrics)
+        self.operations: Final = Operations(config, pages, self._metrics)
         self.port = 0
 
     async def start(self, *, shares_port: bool = False) -> int:
@@ -567,12 +579,40 @@ class ClusterProxy:
             methods = {path: patient(method) for path, method in methods.items()}
         self._server.grpc_methods = methods
         self.port = await self._server.bind(config.bind_address, config.grpc_server_port, shares_port=shares_port)
+        try:
+            await self.operations.bind(config.bind_address)
+        except OSError:
+            self.operations.close()
+            await self._server.stop()
+            raise
         self._brokers.start()
         await self._server.serve()
+        await self.operations.start()
         return self.port
 
     async def stop(self) -> None:
         """Give back the messages of clients, and close all connections."""
         self.service.stop()
+        await self.operations.stop()
         await self._server.stop()
         await self._brokers.stop()
+
+    # --- status ---
+
+    def _metrics(self) -> Metrics:
+        meter = self.service.meter
+        assert meter is not None, "metrics are requested only with a meter"
+        return metrics_of(Sources(self.service, meter, self._server, "cluster"), self._config)
+
+    def _reasons_against(self) -> list[str]:
+        return [] if self.service.health.is_serving else ["stop: the proxy stops"]
+
+    def _facts(self) -> dict[str, object]:
+        config = self._config
+        return {
+            "proxyName": config.proxy_name,
+            "clusterName": config.proxy_cluster_name,
+            "port": self.port,
+            "grpcConnections": len(self._server.grpc_peers),
+            "clients": sum(1 for _ in self.service.clients.all()),
+        }

@@ -31,6 +31,11 @@ class Health:
         return {f"/{SERVICE}/{name}".encode(): Method(f"Health/{name}", it) for name, it in handlers.items()}
 
     @property
+    def is_serving(self) -> bool:
+        """Status of all services."""
+        return self._is_serving
+
+    @property
     def watching(self) -> int:
         """Number of calls that watch a known service."""
         return len(self._watching)

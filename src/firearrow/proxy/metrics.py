@@ -11,9 +11,10 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Final, NamedTuple
 
-from firearrow.net.exposition import Family, Labels, Part, Sample, keyed
+from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Part, Sample, Samples, common_labels, keyed
 from firearrow.net.server import Server
 from firearrow.proxy.clientmetrics import FAMILIES
+from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import ClientType, Code
 from firearrow.proxy.meter import CANCELLED, CallKey, CallMeter
 from firearrow.proxy.service import Service
@@ -103,3 +104,23 @@ def part_of(sources: Sources) -> Part:
             yield from of_clients.samples()
 
     return Part([*(row.family for row in ROWS), *FAMILIES.values()], samples)
+
+
+def metrics_of(sources: Sources, config: ProxyConfig) -> Metrics:
+    """Return the metrics of a proxy that stands alone, with the labels that RocketMQ's has."""
+    part = part_of(sources)
+
+    def samples() -> Samples:
+        yield from part.samples()
+        yield TARGET, [Sample({}, 1)]
+
+    labels = common_labels(
+        config.metrics_label,
+        part.families,
+        in_delta=config.metrics_in_delta,
+        cluster=config.proxy_cluster_name,
+        node_id=config.proxy_name,
+        node_type="proxy",
+        otel_scope_name="broker-meter",
+    )
+    return Metrics(samples(), labels)
