@@ -280,6 +280,7 @@ class _Scan:
                 SUBSCRIBES,
                 subscription=expression,
                 expression_type=TAG,
+                max_msg_bytes=BYTES_MAX,
                 lite_topic=self._lite_topic,
             )
             answer = await self._asking.send(place.broker, RequestCode.PULL_MESSAGE, header)
