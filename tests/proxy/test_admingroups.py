@@ -16,7 +16,11 @@ from tests.proxy.rpcs import Rpcs, Telemetry, receive_request, send_request, set
 
 @pytest.fixture(scope="module")
 def cluster() -> Iterator[BlockingCluster]:
-    with EmbeddedCluster(grpc=True, enableLmq=True, enableMultiDispatch=True) as found:
+    keys: dict[str, Any] = {
+        "metricsExporterType": "PROM",
+        "metricsPromExporterPort": 0,
+    }  # in-flight messages are counted
+    with EmbeddedCluster(grpc=True, enableLmq=True, enableMultiDispatch=True, **keys) as found:
         found.create_topic("orders", queues=2)
         found.create_topic("other", queues=1)
         yield found
@@ -188,6 +192,12 @@ def test_accumulation_in_all_and_by_topic(cluster: BlockingCluster, rpcs: Rpcs, 
     assert (whole.accumulation.accumulation, len(whole.topic_accumulation)) == (3, 0)
     delay = whole.accumulation.deliver_delay_time
     assert delay.seconds or delay.nanos
+    received = consumed(rpcs, "g-lag", "lag-1", 1)
+    popped = tool.admin("DescribeGroupAccumulation", request).topic_accumulation["lag-1"]
+    assert (popped.inflight_messages, popped.ready_messages, popped.accumulation) == (1, 2, 3)
+    rpcs.AckMessage(rpcs.ack_request("g-lag", "lag-1", *received))
+    acknowledged = tool.admin("DescribeGroupAccumulation", request).topic_accumulation["lag-1"]
+    assert (acknowledged.inflight_messages, acknowledged.accumulation) == (0, 2)
 
 
 def test_time_spans_of_queues(rpcs: Rpcs, tool: Rpcs) -> None:

@@ -270,7 +270,8 @@ class Broker:
         pulling, popping, routes = self.pulling, self.popping, self.registering.routes
         self.topics_feature.connect(context)
         self.groups_feature.connect(context, saving, routes)
-        self.offsets_feature.connect(context, saving, pulling.held, popping.held, popping.held_notifications)
+        waiting = pulling.held, popping.held, popping.held_notifications
+        self.offsets_feature.connect(context, saving, *waiting, popping.in_flight.count)
         self.delaying.connect(self.sending.puts, saving)
         self.timing.connect(context, self.replication.sync)
         self.transactions.connect(context, saving)

@@ -196,7 +196,7 @@ class GroupAdmin:
         if request.lite_topic:
             return await _lite_accumulation(asking, brokers, group, request.lite_topic)
         listed = ";".join(source for topic in topics for source in _sources(topic, group))
-        header = GetConsumeStats(group, topic_list=listed or None)
+        header = GetConsumeStats(group, topic_list=listed or None, with_pops=True)
         stats = await asking.bodies(brokers, RequestCode.GET_CONSUME_STATS, header, ConsumeStats)
         positions = [(queue.topic, at) for it in stats.values() for queue, at in it.offset_table.items()]
         if not positions:

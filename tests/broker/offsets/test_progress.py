@@ -69,6 +69,17 @@ def test_progress_of_a_group(broker: FakeBroker) -> None:
     )
 
 
+def test_popped_messages_are_in_flight_if_the_request_asks_for_them(broker: FakeBroker) -> None:
+    broker.topics.put(TopicConfig("T1", 1, 1))
+    broker.store.queues["T1", 0] = (0, 9, True)
+    broker.offsets.commit("G1", "T1", 0, 6)
+    broker.in_flight.popped("T1", "G1", 0, 2)
+    for with_pops, consumed in (("true", 4), ("false", 6)):
+        found = broker.ask(208, {"consumerGroup": "G1", "withPops": with_pops})
+        [position] = found["offsetTable"].values()
+        assert (position["consumerOffset"], position["pullOffset"], position["brokerOffset"]) == (consumed, 6, 9)
+
+
 def test_progress_on_chosen_topics(broker: FakeBroker) -> None:
     for topic in ("T1", "T2", "T3"):
         broker.topics.put(TopicConfig(topic, 1, 1))
