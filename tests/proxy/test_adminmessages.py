@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from firearrow.proxy import adminmessages
 from firearrow.proxy import messages as m
 from firearrow.testing import EmbeddedCluster
 from firearrow.testing.cluster import BlockingCluster
@@ -96,6 +97,21 @@ def test_a_time_range_and_a_queue_restrict_a_query(tool: Rpcs) -> None:
     backwards = queried(tool, begin_timestamp=later, end_timestamp=m.Timestamp(seconds=1))
     assert backwards.status.code == m.Code.BAD_REQUEST
     assert queried(tool, broker_name="nowhere").status.code == m.Code.MESSAGE_NOT_FOUND
+
+
+def test_a_page_far_behind_the_first_is_refused(tool: Rpcs, monkeypatch: pytest.MonkeyPatch) -> None:
+    eventually(tool, 6)
+    monkeypatch.setattr(adminmessages, "PULLS_MAX", 1)
+    answer = queried(tool, page_num=1000, page_size=100)
+    assert answer.status.code == m.Code.BAD_REQUEST
+    assert answer.status.message == "the page is too far behind the first: use the scroll id"
+    found: list[bytes] = []
+    cursor: str | None = None
+    while cursor != "":
+        page = queried(tool, scroll_id=cursor)
+        found += bodies(page)
+        cursor = page.scroll_id
+    assert len(found) == 6
 
 
 @pytest.mark.parametrize("cursor", ["x", "broker-a:x:1", "broker-a:0:-1", "broker-a:9:0", ":0:0", "9" * 40])

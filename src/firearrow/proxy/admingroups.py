@@ -245,7 +245,7 @@ class GroupAdmin:
         if not request.HasField("reset_timestamp"):
             raise ProxyError(m.Code.BAD_REQUEST, "reset timestamp is missing")
         brokers = await asking.brokers_of(topic)
-        header = ResetOffset(group, topic, time_ms(request.reset_timestamp), offset=-1, is_force=True)
+        header = ResetOffset(group, topic, max(0, time_ms(request.reset_timestamp)), offset=-1, is_force=True)
         await asking.answers(brokers, RequestCode.INVOKE_BROKER_TO_RESET_OFFSET, header)
         return m.ResetGroupOffsetResponse(status=status(m.Code.OK))
 

@@ -175,7 +175,7 @@ async def _indexed(asking: Asking, brokers: Sequence[str], header: QueryMessage)
 
 
 def _window(request: m.ListMessageRequest) -> _Window:
-    begin_ms = time_ms(request.begin_timestamp) if request.HasField("begin_timestamp") else 0
+    begin_ms = max(0, time_ms(request.begin_timestamp)) if request.HasField("begin_timestamp") else 0
     end_ms = time_ms(request.end_timestamp) if request.HasField("end_timestamp") else LONG_MAX
     if begin_ms > end_ms:
         raise ProxyError(m.Code.BAD_REQUEST, "the time range ends before it begins")
@@ -269,6 +269,8 @@ class _Scan:
         expression = self._request.subscription or "*"
         while True:
             if not self._pulls:
+                if self._skip:
+                    raise ProxyError(m.Code.BAD_REQUEST, "the page is too far behind the first: use the scroll id")
                 return place._replace(offset=offset)
             self._pulls -= 1
             header = PullMessage(
