@@ -22,8 +22,10 @@ from firearrow.cli.commands import COMMANDS
 from firearrow.cli.mqadmin.table import ROWS
 from firearrow.cli.pipeline.jobs import JOBS
 from firearrow.config.table import ServerConfig, keys
+from firearrow.config.tls import TLS_FIELDS
 from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
+from firearrow.proxy.config import ProxyConfig
 from firearrow.store.config import StoreConfig
 
 ROOT = Path(__file__).parent.parent
@@ -61,6 +63,7 @@ BROAD_EXCEPT_PLACES = {
     "src/firearrow/net/replies.py",
     "src/firearrow/net/server.py",
     "src/firearrow/store/flushservice.py",
+    "tests/interop/grpcclients/pythonprogram.py",
 }
 
 # A field of a log line can't have the name of what the record or the line holds anyway.
@@ -70,6 +73,22 @@ LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "lo
 
 # Keys whose whole effect is that some values are refused: no broker may pose as a slave.
 ONLY_CHECKED = {*("brokerRole", "authenticationProvider", "authorizationProvider", "authorizationStrategy")}
+
+# Keys that a proxy in front of a cluster does not read yet, or that only its ports for remoting would need.
+KEYS_OF_CLUSTER_MODE = {
+    *("proxyClusterName", "proxyName", "brokerConfigPath", "regionId", "traceOn"),
+    *("remotingListenPort", "remotingAccessAddr"),
+    *("sendLatencyEnable", "startDetectorEnable", "detectTimeout", "detectInterval"),
+    *("transactionHeartbeatPeriodSecond", "transactionHeartbeatBatchNum"),
+    *("transactionDataExpireMillis", "transactionDataExpireScanPeriodMillis"),
+    *("transactionDataMaxNum", "transactionDataMaxWaitClearMillis"),
+    *("heartbeatSyncerTopicName", "heartbeatSyncerTopicClusterName"),
+    *("remotingWaitTimeMillsInSendQueue", "remotingWaitTimeMillsInPullQueue"),
+    *("remotingWaitTimeMillsInHeartbeatQueue", "remotingWaitTimeMillsInUpdateOffsetQueue"),
+    *("remotingWaitTimeMillsInTopicRouteQueue", "remotingWaitTimeMillsInDefaultQueue"),
+    *("authenticationMetadataProvider", "authorizationMetadataProvider", "authenticationStrategy"),
+    *("statefulAuthenticationCacheMaxNum", "statefulAuthenticationCacheExpiredSecond"),
+}
 
 
 @cache
@@ -288,6 +307,19 @@ def test_no_configuration_key_is_idle(struct: type[ServerConfig]) -> None:
     read = {node.attr for _, node in nodes(SOURCE) if isinstance(node, ast.Attribute)}
     idle = [name for name, key in keys(struct).items() if key.field not in read]
     assert [name for name in idle if name not in ONLY_CHECKED] == []
+
+
+def test_no_key_of_the_proxy_is_idle() -> None:
+    """The proxy and its command read its keys: a broker's key of the same name does not count."""
+    places = SOURCE / "proxy", SOURCE / "cli" / "serving"
+    read = {
+        node.attr
+        for path, node in nodes(SOURCE)
+        if isinstance(node, ast.Attribute) and any(map(path.is_relative_to, places)) and path.name != "config.py"
+    }
+    own = ProxyConfig.__annotations__.keys() - set(TLS_FIELDS)
+    idle = [name for name, key in keys(ProxyConfig).items() if key.field in own and key.field not in read]
+    assert [name for name in idle if name not in KEYS_OF_CLUSTER_MODE | ONLY_CHECKED] == []
 
 
 def test_scripts_are_executable_and_nothing_else_is() -> None:

@@ -137,7 +137,7 @@ SET_AT_START = {
 LEFT_OPEN = {"brokerIP1", "brokerIP2"}
 # What RocketMQ has nothing of.
 OUR_OWN = {"checkCRCOnRead", "configGenerations", "requestMemoryBytesMax", "unconsumedPolicy"}
-OUR_OWN |= {"autoCreateTopicOnAll", "haAllowUnauthenticated", "healFrom"}
+OUR_OWN |= {"autoCreateTopicOnAll", "enableGrpc", "haAllowUnauthenticated", "healFrom"}
 OUR_OWN |= keys(TlsKeys).keys()  # these it has as properties of the JVM
 OUR_OWN |= {key for key in keys(ControllerConfig) if key.startswith("controllerEtcd")}
 

@@ -10,8 +10,12 @@ from pathlib import Path
 import pytest
 
 from tests.interop.driver import Driver, running_driver
+from tests.interop.grpcservers import GUARDED, SETTINGS, admit
 from tests.interop.javaclient import JavaClient
 from tests.interop.servers import Server, serve, target_kind
+from tests.net.certificates import make_certificate
+
+pytest.register_assert_rewrite("tests.interop.grpcscenarios")
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 600  # the first test may wait for Maven or Go to download and build
@@ -56,6 +60,30 @@ def server(driver: Driver, tmp_path_factory: pytest.TempPathFactory) -> Iterator
     """The server under test, with small files. It outlives no client: ``driver`` ends later."""
     directory = tmp_path_factory.mktemp("server")
     with serve(target_kind(), directory / "store", directory / "logs") as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def grpc_certificate(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Certificate of the server for clients of RocketMQ 5, see `make_certificate`."""
+    return make_certificate(tmp_path_factory.mktemp("grpc-certificate"), "interop")
+
+
+@pytest.fixture(scope="session")
+def grpc_server(grpc_certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Server for clients of RocketMQ 5, plain and encrypted."""
+    directory = tmp_path_factory.mktemp("grpc")
+    settings = {**SETTINGS, "tls.server.certPath": str(grpc_certificate)}
+    with serve("firearrow", directory / "store", directory / "logs", settings=settings) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def guarded_grpc_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Server for clients of RocketMQ 5 with access control."""
+    directory = tmp_path_factory.mktemp("guarded-grpc")
+    with serve("firearrow", directory / "store", directory / "logs", settings=GUARDED) as server:
+        admit(server)
         yield server
 
 

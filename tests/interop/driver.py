@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import queue
 import subprocess
 import threading
@@ -40,7 +41,7 @@ class JavaError(Exception):
 
 
 class Driver:
-    """The running Java process. Calls are answered one after the other; it logs to ``log``."""
+    """The running process of a program. Calls are answered one after the other; it logs to ``log``."""
 
     def __init__(self, requests: IO[bytes], answers: IO[bytes], kill: Callable[[], None], log: Path) -> None:
         self._requests = requests
@@ -65,7 +66,7 @@ class Driver:
         while self._unanswered:  # answers to calls that were given up come first
             line = self._answers.get(timeout=CALL_TIMEOUT_S)
             self._unanswered -= 1
-        assert line, f"the Java process ended during {op}"
+        assert line, f"the process ended during {op}: see {self.log}"
         answer = msgspec.json.decode(line, type=_Answer)
         if answer.error is not None:
             raise JavaError(answer.error)
@@ -89,11 +90,19 @@ def running_driver(directory: Path, *options: str) -> Iterator[Driver]:
         "-Dcom.rocketmq.sendMessageWithVIPChannel=false",
         "-Dcom.rocketmq.remoting.client.connect.timeout=30000",
     )
-    command = java_command(DRIVER, jvm=jvm)
+    with driving(java_command(DRIVER, jvm=jvm), directory) as driver:
+        yield driver
+
+
+@contextmanager
+def driving(command: list[str], directory: Path, **environment: str) -> Iterator[Driver]:
+    """Run a program for a ``with`` block, with its own files and log in ``directory``."""
     pipe = subprocess.PIPE
     with (
         (directory / "driver.log").open("wb") as log,
-        subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=log, cwd=directory) as process,
+        subprocess.Popen(
+            command, stdin=pipe, stdout=pipe, stderr=log, cwd=directory, env={**os.environ, **environment}
+        ) as process,
     ):
         assert process.stdin is not None
         assert process.stdout is not None

@@ -83,13 +83,17 @@ AUTHORIZED: Mapping[str, str] = {**AUTHENTICATED, "authorizationEnabled": "true"
 
 @dataclass(frozen=True)
 class Server:
-    """A running name server and broker: addresses (``HOST:PORT``), store, directory of logs."""
+    """A running name server and broker: addresses (``HOST:PORT``), store, directory of logs.
+
+    ``grpc`` is the address for clients of RocketMQ 5; RocketMQ's own broker has none.
+    """
 
     kind: Kind
     namesrv: str
     broker: str
     store: Path
     logs: Path
+    grpc: str = ""
 
     @property
     def broker_port(self) -> int:
@@ -141,7 +145,7 @@ def _firearrow(
         words = process.wait_for_line("ready ").split()
         addresses = dict(word.split("=", 1) for word in words if "=" in word)
         namesrv = settings.get("namesrvAddr") or addresses["namesrv"]
-        yield Server("firearrow", namesrv, addresses["broker"], store, logs)
+        yield Server("firearrow", namesrv, addresses["broker"], store, logs, addresses.get("grpc", ""))
         if not killed:
             status = process.stop()
             assert status == 0, f"firearrow ended with {status}; see {process.log}"

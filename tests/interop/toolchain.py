@@ -16,6 +16,7 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import kombu
@@ -27,6 +28,9 @@ from tests.archives import unpack
 HERE = Path(__file__).parent
 JAVA_SOURCES = HERE / "java"
 GO_SOURCES = HERE / "go"
+GRPC_JAVA_SOURCES = HERE / "grpcclients" / "java"
+GRPC_GO_SOURCES = HERE / "grpcclients" / "go"
+GRPC_NODE_SOURCES = HERE / "grpcclients" / "node"
 
 # What RocketMQ's own start scripts open to its store and to Netty.
 JVM_OPENS = (
@@ -59,13 +63,37 @@ def require(*programs: str) -> None:
 def java_build() -> Path:
     """Return the directory whose ``lib`` has our classes and RocketMQ's; build it if need be."""
     require("java", "javac", "mvn")
-    return _cached("interop-java", _fingerprint(JAVA_SOURCES), _build_java)
+    return _cached("interop-java", _fingerprint(JAVA_SOURCES), partial(_build_java, JAVA_SOURCES))
+
+
+def grpc_java_command(directory: Path) -> list[str]:
+    """Return the command that runs the Java client of RocketMQ 5, with its files in ``directory``."""
+    require("java", "javac", "mvn")
+    sources = GRPC_JAVA_SOURCES
+    home = _cached("interop-grpc-java", _fingerprint(sources), partial(_build_java, sources))
+    class_data = shlex.split(" ".join(ClassData.at(home / "program.jsa").options()))
+    options = (*JVM_QUICK_START, *class_data, f"-Duser.home={directory}")
+    return ["java", *options, "-cp", f"{home / 'lib'}/*", "interop.GrpcProgram"]
+
+
+def grpc_node_command() -> list[str]:
+    """Return the command that runs the Node.js client of RocketMQ 5."""
+    require("node", "npm")
+    sources = GRPC_NODE_SOURCES
+    return ["node", str(_cached("interop-grpc-node", _fingerprint(sources), _build_node) / "program.js")]
 
 
 def go_program() -> Path:
     """Return the Go client program; build it if need be."""
     require("go")
-    return _cached("interop-go", _fingerprint(GO_SOURCES), _build_go) / "client"
+    return _cached("interop-go", _fingerprint(GO_SOURCES), partial(_build_go, GO_SOURCES)) / "client"
+
+
+def grpc_go_program() -> Path:
+    """Return the program with the Go client of RocketMQ 5."""
+    require("go")
+    sources = GRPC_GO_SOURCES
+    return _cached("interop-grpc-go", _fingerprint(sources), partial(_build_go, sources)) / "client"
 
 
 def h2spec_program() -> Path:
@@ -128,21 +156,26 @@ def _fingerprint(sources: Path) -> str:
     return digest.hexdigest()[:16]
 
 
-def _build_java(home: Path) -> None:
+def _build_java(sources: Path, home: Path) -> None:
     goals = ("compile", "dependency:copy-dependencies")
     options = (f"-Dinterop.build={home}", f"-DoutputDirectory={home / 'lib'}")
-    _run(["mvn", "-B", "-f", str(JAVA_SOURCES / "pom.xml"), *options, *goals], home, JAVA_SOURCES)
+    _run(["mvn", "-B", "-f", str(sources / "pom.xml"), *options, *goals], home, sources)
     packed = shutil.make_archive(str(home / "interop"), "zip", home / "classes")
     Path(packed).rename(home / "lib" / "interop.jar")  # no file of classes with a directory in it
 
 
-def _build_go(home: Path) -> None:
-    _run(["go", "build", "-o", str(home / "client"), "."], home, GO_SOURCES)
+def _build_go(sources: Path, home: Path) -> None:
+    _run(["go", "build", "-o", str(home / "client"), "."], home, sources)
 
 
 def _build_h2spec(home: Path) -> None:
     module = f"github.com/summerwind/h2spec/cmd/h2spec@{H2SPEC_VERSION}"
     _run(["go", "install", module], home, home, GOBIN=str(home))
+
+
+def _build_node(home: Path) -> None:
+    shutil.copytree(GRPC_NODE_SOURCES, home, dirs_exist_ok=True)
+    _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], home, home)
 
 
 def _unpack_kombu(home: Path) -> None:
@@ -166,3 +199,6 @@ def _run(command: list[str], home: Path, cwd: Path, **environment: str) -> None:
 if __name__ == "__main__":
     java_build()
     go_program()
+    grpc_java_command(Path())
+    grpc_go_program()
+    grpc_node_command()

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, cast
 
 from firearrow.net.budget import Budget
-from firearrow.net.grpc import GrpcPeer, Method
+from firearrow.net.grpc import GrpcLimits, GrpcPeer, Method
 from firearrow.net.outgoing import Departures
 from firearrow.net.turns import Turns
 
@@ -52,12 +52,12 @@ class FakeHost:
         self.peers: set[GrpcPeer] = set()
         self._soon: deque[Callable[[], object]] = deque()
         self._ms = 0
-        self.budget = Budget(0, self.peers, lambda: 0.0, lambda _, call: None)
+        self.budget = Budget(1, self.peers, lambda: 0.0, lambda _, call: None)
         self.departures = Departures(lambda: cast(asyncio.AbstractEventLoop, self))
         self.turns = Turns(lambda: cast(asyncio.AbstractEventLoop, self), self._look)
         self.now_ms = self._look
         self.line = Line()
-        self.peer = GrpcPeer(self, methods, self.line)
+        self.peer = GrpcPeer(self, methods, GrpcLimits(), self.line)
         self.peers.add(self.peer)
 
     def _look(self) -> int:

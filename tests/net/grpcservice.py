@@ -10,7 +10,7 @@ from typing import Any
 import grpc
 
 from firearrow.clock import SystemClock
-from firearrow.net.grpc import Call, Method
+from firearrow.net.grpc import Call, GrpcLimits, Method
 from firearrow.net.server import Answer, Peer, Server
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
@@ -112,10 +112,13 @@ def echo_remoting(peer: Peer, request: AnyCommand) -> Answer:
 
 
 @asynccontextmanager
-async def grpc_serving(service: Service | None = None, **options: Any) -> AsyncIterator[tuple[Server, int]]:
+async def grpc_serving(
+    service: Service | None = None, limits: GrpcLimits | None = None, **options: Any
+) -> AsyncIterator[tuple[Server, int]]:
     """Start a server of remoting and of these methods at one port."""
     server = Server({ECHO: echo_remoting}, SystemClock(), **options)
     server.grpc_methods = (service or Service()).methods()
+    server.grpc_limits = limits or GrpcLimits()
     port = await server.start("127.0.0.1", 0)
     try:
         yield server, port

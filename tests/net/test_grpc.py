@@ -14,6 +14,7 @@ import grpc
 import pytest
 
 from firearrow.config.tls import TlsKeys
+from firearrow.net.grpc import GrpcLimits
 from firearrow.net.server import Server
 from firearrow.wire.grpc import framed
 from firearrow.wire.http2 import ACK, DATA, END_STREAM, GOAWAY, HEADERS, PING, PREFACE, RST_STREAM, ErrorCode
@@ -216,9 +217,7 @@ def test_messages_of_any_size(run: Run, size: int) -> None:
     use(run, client)
 
 
-def test_a_message_up_to_the_limit(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("firearrow.net.grpc.MESSAGE_BYTES_MAX", 2 * MiB)
-
+def test_a_message_up_to_the_limit(run: Run) -> None:
     def client(opened: Client) -> None:
         assert len(opened.call("echo", bytes(2 * MiB))) == 2 * MiB
         code, details = status_of(lambda: opened.call("echo", bytes(2 * MiB + 1)))
@@ -226,7 +225,7 @@ def test_a_message_up_to_the_limit(run: Run, monkeypatch: pytest.MonkeyPatch) ->
         assert "above the limit" in details
         assert opened.call("echo") == b""
 
-    use(run, client)
+    use(run, client, limits=GrpcLimits(message_bytes_max=2 * MiB))
 
 
 @pytest.mark.parametrize("size", [10, MiB])

@@ -594,7 +594,7 @@ def test_connections_beyond_what_descriptors_allow_are_closed_and_it_is_said_onc
     async def main() -> None:
         gone: asyncio.Queue[Peer] = asyncio.Queue()
         async with serving(events=closing(gone.put_nowait)) as (server, port):
-            server.connections_max = 2
+            server.connection_limit.connections_max = 2
             async with talking(port) as first:
                 await round_trip(first)
                 async with talking(port) as second:
@@ -616,7 +616,7 @@ def test_connections_beyond_what_descriptors_allow_are_closed_and_it_is_said_onc
 
 def test_some_descriptors_are_left_to_files() -> None:
     descriptors, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
-    assert 0 < Server(HANDLERS, SystemClock()).connections_max < descriptors
+    assert 0 < Server(HANDLERS, SystemClock()).connection_limit.connections_max < descriptors
 
 
 def test_a_server_that_had_no_descriptors_serves_again() -> None:

@@ -6,7 +6,7 @@ gRPC's own client has threads and sockets, so it can't be on a virtual loop.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from itertools import count
 from typing import Any, Final, cast
 
@@ -54,6 +54,11 @@ class DirectCall:
             assert isinstance(answer, bytes), answer
             found.append(answer)
         return found
+
+    def answer_all(self, messages: Iterable[bytes]) -> None:
+        for message in messages:
+            self.send(message)
+        self.end()
 
     def answer(self, message: bytes) -> None:
         self.send(message)

@@ -15,15 +15,20 @@ from firearrow.proxy import messages as m
 SERVICE: Final = "/apache.rocketmq.v2.MessagingService"
 ADMIN: Final = "/apache.rocketmq.v2.Admin"
 SECONDS_MAX: Final = 30.0
+OPTIONS: Final = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
 _numbers = count()
 
 
 class Rpcs:
     """Calls of one client id; `rpcs.SendMessage(request)` returns the answer, or for a stream all its messages."""
 
-    def __init__(self, address: str, client_id: str = "", metadata: Mapping[str, str] | None = None) -> None:
-        # Otherwise gRPC shares a connection between all channels to an address.
-        self._channel = grpc.insecure_channel(address, [("grpc.use_local_subchannel_pool", 1)])
+    def __init__(
+        self, address: str, client_id: str = "", metadata: Mapping[str, str] | None = None, trust: bytes | None = None
+    ) -> None:
+        if trust is None:
+            self._channel = grpc.insecure_channel(address, OPTIONS)
+        else:
+            self._channel = grpc.secure_channel(address, grpc.ssl_channel_credentials(trust), OPTIONS)
         self.client_id = client_id or f"client-{next(_numbers)}"
         self.metadata = {
             "x-mq-client-id": self.client_id,
@@ -69,6 +74,13 @@ class Rpcs:
         """Begin a call of the Admin service; its `result` is the answer."""
         answer = m.ListMessageResponse if name == "QueryMessage" else getattr(m, f"{name}Response")
         return self._channel.unary_unary(f"{ADMIN}/{name}", None, answer.FromString).future(
+            request.SerializeToString(), timeout=seconds, metadata=list(self.metadata.items())
+        )
+
+    def future(self, name: str, request: Any, seconds: float = SECONDS_MAX) -> Any:
+        """Begin the call of an RPC with one answer; its ``result()`` is the answer."""
+        answer = getattr(m, f"{name}Response")
+        return self._channel.unary_unary(f"{SERVICE}/{name}", None, answer.FromString).future(
             request.SerializeToString(), timeout=seconds, metadata=list(self.metadata.items())
         )
 

@@ -20,6 +20,7 @@ from firearrow.wire.client_bodies import ConsumerConnection, ConsumerRunningInfo
 from firearrow.wire.codes import RequestCode
 from tests.proxy.clusterproxy import asked, proxy_of
 from tests.proxy.proxyclient import SECONDS_MAX, ProxyClient
+from tests.proxy.rpcs import receive_request
 
 TOPIC, GROUP = "T", "G"
 BROKERS = {"broker-a", "broker-b"}
@@ -276,14 +277,48 @@ def test_a_broker_stops_and_comes_back_behind_the_proxy(stage: Stage) -> None:
             assert client.heartbeat(m.ClientType.SIMPLE_CONSUMER, GROUP).code == m.Code.OK
 
 
-def test_a_client_without_heartbeats_is_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_without_heartbeats_is_forgotten_and_its_messages_come_again(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("firearrow.proxy.cluster.SWEEP_SECONDS", 0.01)
+    keys = {"channelExpiredTimeout": 200, "invisibleTimeMillisWhenClear": 1, **QUICK}
     with EmbeddedCluster() as cluster:
         cluster.create_topic(TOPIC)
-        with proxy_of(cluster.name_server, channelExpiredTimeout=200) as proxy, ProxyClient(proxy, "c") as client:
-            client.consume(GROUP, TOPIC)
+        with proxy_of(cluster.name_server, **keys) as proxy, ProxyClient(proxy, "c") as client:
+            client.consume(GROUP, TOPIC, kind=m.ClientType.PUSH_CONSUMER)
             assert members(cluster, 0) == ["c"]
+            client.send(TOPIC, b"body")
+            (message,) = client.received(receive_request(GROUP, TOPIC, auto_renew=True))
             while members(cluster, 0):
                 pass
-            status = client.heartbeat(m.ClientType.SIMPLE_CONSUMER, GROUP)
+            status = client.heartbeat(m.ClientType.PUSH_CONSUMER, GROUP)
             assert status.code == m.Code.UNRECOGNIZED_CLIENT_TYPE
+            with ProxyClient(proxy, "other") as other:
+                other.consume(GROUP, TOPIC)
+                (again,) = other.receive_all(GROUP, TOPIC, "", 1)
+                assert (again.body, again.system_properties.delivery_attempt) == (b"body", 2)
+                assert handle_of(again) != handle_of(message)
+
+
+def test_lite_topics_are_subscribed_to_at_all_brokers() -> None:
+    with EmbeddedCluster(brokers=2, enableLmq=True, enableMultiDispatch=True) as cluster:
+        cluster.create_topic("Lite", queues=1, message_type="LITE")
+        cluster.create_group(GROUP, attributes={"+lite.bind.topic": "Lite"})
+        with proxy_of(cluster.name_server, **QUICK) as proxy, ProxyClient(proxy, "c") as client:
+            client.consume(GROUP, "Lite", kind=m.ClientType.LITE_PUSH_CONSUMER)
+            synced = client.SyncLiteSubscription(
+                m.SyncLiteSubscriptionRequest(
+                    action=m.LiteSubscriptionAction.PARTIAL_ADD,
+                    topic=m.Resource(name="Lite"),
+                    group=m.Resource(name=GROUP),
+                    lite_topic_set=["one"],
+                )
+            )
+            assert synced.status.code == m.Code.OK, synced.status
+            for number in range(2):
+                answer = client.send("Lite", b"%d" % number, kind=m.MessageType.LITE, lite_topic="one")
+                assert answer.status.code == m.Code.OK, answer.status
+            found: list[m.Message] = []
+            while len(found) < 2:
+                for broker in BROKERS:
+                    found += client.receive(GROUP, "Lite", broker, wait_s=1)
+            assert sorted(message.body for message in found) == [b"0", b"1"]
+            assert {message.system_properties.lite_topic for message in found} == {"one"}

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
+from typing import Any
 
 import pytest
 
 from firearrow.net.server import Answer, Handler, Peer
+from firearrow.net.tasks import RunningTask, Tasks
 from firearrow.proxy import messages as m
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import BrokerData, ClusterInfo, QueueData, Route, TopicConfig
@@ -136,6 +138,24 @@ def test_known_routes_stay_while_no_name_server_answers() -> None:
         while broker.hung_up < 2:
             assert route_code(client) == m.Code.OK
         assert route_code(client) == m.Code.OK
+
+
+def test_a_call_on_an_open_connection_needs_no_task(monkeypatch: pytest.MonkeyPatch) -> None:
+    started: list[str] = []
+    start = Tasks.start
+
+    def noted(tasks: Tasks, work: Coroutine[Any, Any, Any], name: str) -> RunningTask:
+        started.append(name)
+        return start(tasks, work, name)
+
+    monkeypatch.setattr(Tasks, "start", noted)
+    broker = Broker()
+    with served(broker) as client:
+        assert "route of T" in started
+        started.clear()
+        for _ in range(5):
+            assert client.send(TOPIC, b"body").status.code == m.Code.OK
+        assert started == []
 
 
 def route_code(client: ProxyClient) -> int:

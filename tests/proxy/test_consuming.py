@@ -195,7 +195,7 @@ def _long_attempt(request: m.ReceiveMessageRequest) -> None:
         (_too_short, CODE.ILLEGAL_INVISIBLE_TIME, "the invisibleTime is too small. min is 10000"),
         (_too_long, CODE.ILLEGAL_INVISIBLE_TIME, "the invisibleTime is too large. max is 43200000"),
         (_impossible, CODE.BAD_REQUEST, "a duration is out of range"),
-        (_renewing, CODE.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client"),
+        (_renewing, CODE.ILLEGAL_CONSUMER_GROUP, "the specified group[a b] contains illegal characters"),
         (_unknown_topic, CODE.TOPIC_NOT_FOUND, "No topic route info in name server for the topic: nothing"),
         (_long_attempt, CODE.BAD_REQUEST, "the attempt id is longer than 255 characters"),
     ],

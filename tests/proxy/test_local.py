@@ -37,3 +37,18 @@ def test_a_message_is_received_and_acknowledged(cluster: BlockingCluster, rpcs: 
     assert (system.message_id, system.delivery_attempt) == (entry.message_id, 1)
     answer = rpcs.AckMessage(rpcs.ack_request("g-plain", "plain", message))
     assert [one.status.code for one in answer.entries] == [m.Code.OK]
+
+
+def test_a_push_consumer_is_known_by_its_receives(cluster: BlockingCluster, rpcs: Rpcs) -> None:
+    """After a restart of its proxy it receives before it sends its settings again."""
+    cluster.create_topic("presumed")
+    rpcs.SendMessage(send_request("presumed", b"hello"))
+    alive = m.HeartbeatRequest(group=m.Resource(name="g-presumed"), client_type=m.ClientType.PUSH_CONSUMER)
+    assert rpcs.Heartbeat(alive).status.code == m.Code.UNRECOGNIZED_CLIENT_TYPE
+    request = receive_request("g-presumed", "presumed")
+    request.auto_renew = True
+    [message] = rpcs.received(request)
+    assert message.body == b"hello"
+    assert rpcs.Heartbeat(alive).status.code == m.Code.OK
+    answer = rpcs.AckMessage(rpcs.ack_request("g-presumed", "presumed", message))
+    assert [one.status.code for one in answer.entries] == [m.Code.OK]

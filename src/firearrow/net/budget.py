@@ -31,11 +31,13 @@ from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from firearrow.errors import BrokerError
+from firearrow.machine import memory_bytes
 from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
 MiB: Final = 1024 * 1024
+MEMORY_PARTS: Final = 4  # share of the memory for requests and answers; the page cache needs most
 LIMIT_BYTES_MIN: Final = 64 * MiB  # four of the largest requests
 KEPT_BYTES_MAX: Final = 16 * MiB  # for one peer; a client with 10,000 subscriptions needs a third
 LARGE_BYTES: Final = 64 * 1024  # of an unfinished request, or of unread answers
@@ -80,7 +82,7 @@ class Holder(Protocol):
 
 
 class Budget:
-    """Limit on the bytes that all ``holders`` together hold.
+    """Limit on the bytes that all ``holders`` together hold; 0 is a part of the memory.
 
     ``later`` calls a function after some seconds. ``now`` returns the present time in seconds.
     """
@@ -93,7 +95,7 @@ class Budget:
         later: Callable[[float, Callable[[], None]], object],
         kept_bytes_max: int = KEPT_BYTES_MAX,
     ) -> None:
-        self.limit_bytes = max(limit_bytes, LIMIT_BYTES_MIN)
+        self.limit_bytes = max(limit_bytes or memory_bytes() // MEMORY_PARTS, LIMIT_BYTES_MIN)
         self.room_bytes = self.limit_bytes // 8
         self._tight_bytes = self.limit_bytes // 2
         self._full_bytes = self.limit_bytes // 8 * 7

@@ -8,7 +8,8 @@ task, future or lock for a call. A handler gets a `Call` and a message, and retu
 answers later (``Call.answer``, ``Call.send`` and ``Call.end``). The handler of a method with a stream of requests is
 called for each message; ``Call.ended`` is called after the client's last one.
 
-A client that is silent for too long is closed, or asked by a PING first if calls are open: they may wait for days.
+A client that is silent for too long is closed, or asked by a PING first if calls are open: they may wait for days. One
+that makes no calls for too long is told to leave by GOAWAY, then closed.
 
 Back-pressure: while a client leaves more than ``UNREAD_BYTES_HIGH`` of answers in its socket unread, nothing is read
 from it. Answers for which the client's HTTP/2 windows have no room are unread, too. With as many of them, frames are
@@ -21,7 +22,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from firearrow.errors import RemoteProtocolError
@@ -45,6 +46,7 @@ from firearrow.wire.http2 import CONNECTION_WINDOW_BYTES, PREFACE, STREAMS_MAX, 
 log = logging.getLogger(__name__)
 
 UNREAD_BYTES_HIGH: Final = 4 * 1024 * 1024
+DRAIN_LOOK_SECONDS: Final = 0.02  # between two looks for pending calls
 HELLO_BYTES: Final = 4
 HELLO: Final = PREFACE[:HELLO_BYTES]  # as a length of a remoting frame, 1.3 GB
 PIECE_BYTES: Final = 128  # of memory for a waiting piece of data, beside the data
@@ -54,13 +56,24 @@ BACKLOG_BYTES_MAX: Final = 2 * CONNECTION_WINDOW_BYTES + STREAMS_MAX * PIECE_BYT
 MESSAGE_BYTES_MAX: Final = 130 * 1024 * 1024  # RocketMQ: grpcMaxInboundMessageSize, 32 messages of 4 MiB and 2 MiB
 
 
+class GrpcLimits(NamedTuple):
+    """Limits of a connection: the size of a message, the count of pending calls, the time without any call.
+
+    Without ``idle_seconds_max`` the time is the server's.
+    """
+
+    message_bytes_max: int = MESSAGE_BYTES_MAX
+    calls_max: int = STREAMS_MAX
+    idle_seconds_max: float | None = None
+
+
 class _Partial:
     """Data of a request that has not come whole."""
 
     __slots__ = ("counted_bytes", "reader", "request")
 
-    def __init__(self) -> None:
-        self.reader = MessageReader(MESSAGE_BYTES_MAX)
+    def __init__(self, message_bytes_max: int) -> None:
+        self.reader = MessageReader(message_bytes_max)
         self.request: bytes | None = None  # the only message, until the client ends its side
         self.counted_bytes = 0  # by the connection
 
@@ -115,15 +128,23 @@ class Call:
 
     def answer(self, message: bytes) -> None:
         """Send the only message of the answer, and end the call."""
+        self._answer(framed(message))
+
+    def answer_all(self, messages: Iterable[bytes]) -> None:
+        """Send all messages of an answer of several at once, before which none was sent, and end the call."""
+        assert not self.has_begun, "the first message begins the answer"
+        self._answer(b"".join(map(framed, messages)))
+
+    def _answer(self, data: bytes) -> None:
         if self.is_over:
             return
         self.is_over = True
         if self._partial is not None:
             self._forget_partial()
         peer, stream = self._peer, self._stream
-        peer.write(peer.http2.answer(stream, HEAD, framed(message), TRAILERS_OK))
+        peer.write(peer.http2.answer(stream, HEAD, data, TRAILERS_OK))
         if stream.pending_bytes:
-            peer.left_unread(len(message))
+            peer.left_unread(len(data))
 
     def send(self, message: bytes) -> None:
         """Send a message of an answer of several."""
@@ -185,6 +206,11 @@ class Call:
         self.fail(Status.UNAVAILABLE, "the server stops")
         self._notify(self.cancelled)
 
+    def end_stream(self) -> None:
+        """End a call whose requests are a stream, since it has no other end (called by the connection)."""
+        if self.method.takes_stream:
+            self.leave()
+
     def _notify(self, listener: Callable[[], None] | None) -> None:
         if listener is None:
             return
@@ -205,7 +231,7 @@ class Call:
                 return
         partial = self._partial
         if partial is None:
-            partial = self._partial = _Partial()
+            partial = self._partial = _Partial(self._peer.message_bytes_max)
         messages = partial.reader.take(piece, self.fields.get(b"grpc-encoding"))
         if method.takes_stream:
             self._count(partial)
@@ -266,6 +292,14 @@ class Host(Protocol):
         ...
 
 
+async def drain(peers: Collection[GrpcPeer], seconds: float) -> None:
+    """Wait until retired connections have no pending calls, at most for a time."""
+    for _ in range(int(seconds / DRAIN_LOOK_SECONDS)):
+        if not any(peer.http2.streams for peer in peers):
+            break
+        await asyncio.sleep(DRAIN_LOOK_SECONDS)
+
+
 _REFUSED: Final = object()
 """In place of the call of a stream that no handler gets."""
 
@@ -273,17 +307,22 @@ _REFUSED: Final = object()
 class GrpcPeer(asyncio.Protocol):
     """One client connection, a holder of memory for the server's budget."""
 
-    def __init__(self, host: Host, methods: Mapping[bytes, Method], transport: asyncio.Transport) -> None:
+    def __init__(
+        self, host: Host, methods: Mapping[bytes, Method], limits: GrpcLimits, transport: asyncio.Transport
+    ) -> None:
         self._host = host
         self._methods = methods
         self._transport: asyncio.Transport | None = transport
         self._outgoing: Outgoing | None = Outgoing(transport, host.departures, host.budget)
-        self.http2 = Http2(self.write)
+        self.http2 = Http2(self.write, limits.calls_max)
+        self.message_bytes_max = limits.message_bytes_max
         self.address = "unknown"
         self.host_bytes = bytes(8)
         self.heard = True
         self.heard_before = 0.0
         self._probed_before = -1.0  # ``heard_before`` at the last probe
+        self._called_before = 0  # number of the last call at the last sweep for idle connections
+        self._idle_since = 0.0
         self.partial_bytes = 0
         """Bytes of unfinished messages; calls change it."""
         self._own_bytes = 0
@@ -296,7 +335,10 @@ class GrpcPeer(asyncio.Protocol):
         self._is_dropped = False
         self.received_ms = 0
         self.attached: Any = None
-        """Object of the handlers for this connection; its ``close`` is called at the end."""
+        """Object of the handlers for this connection. Its ``pause`` is called when the client leaves too much unread,
+        ``resume`` when it has caught up, ``close`` at the end.
+        """
+        self._was_full = False
 
     def begin(self, hello: bytes) -> None:
         """Begin with the bytes by which the connection was recognised."""
@@ -321,6 +363,8 @@ class GrpcPeer(asyncio.Protocol):
         if http2.violation is not None:
             self.close(http2.violation)
             return
+        if self._was_full:
+            self._note_reading()
         if self._is_leaving:
             self._leave_if_done()
         if http2.has_more:
@@ -433,15 +477,33 @@ class GrpcPeer(asyncio.Protocol):
         if self.attached is attached:
             self.attached = None
 
+    @property
+    def reads(self) -> bool:
+        """Tell whether the client takes its answers at present."""
+        return not self._is_full and self.is_open
+
+    def _note_reading(self) -> None:
+        """Tell the handlers' object of a client that stops reading, or begins again."""
+        is_full = self._is_full
+        if is_full != self._was_full:
+            self._was_full = is_full
+            if self.attached is not None:
+                if is_full:
+                    self.attached.pause()
+                else:
+                    self.attached.resume()
+
     def pause_writing(self) -> None:
         """Read nothing while the client reads nothing."""
         self._paused = True
+        self._note_reading()
         if self._transport is not None:
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
         """Go on with what was read, then read again."""
         self._paused = False
+        self._note_reading()
         self._read_on()
 
     # --- turns ---
@@ -487,6 +549,7 @@ class GrpcPeer(asyncio.Protocol):
     def left_unread(self, size: int) -> None:
         """Count bytes of an answer for which the client's windows have no room."""
         self._host.budget.gave(size)
+        self._note_reading()
 
     def close(self, reason: str) -> None:
         """Close after the written frames have left; a second call closes at once."""
@@ -499,6 +562,28 @@ class GrpcPeer(asyncio.Protocol):
         self._cancel_all()
         self.http2.leave()
         self._outgoing.close()
+
+    def retire(self) -> None:
+        """Tell the client to make its further calls elsewhere; those that came are answered. The client closes then."""
+        self.http2.leave()
+        for stream in list(self.http2.streams.values()):
+            if isinstance(stream.call, Call):
+                stream.call.end_stream()
+
+    def sweep(self, now: float, idle_seconds_max: float) -> None:
+        """Retire the connection if it has had no call for a time; the next sweep closes it, the one after cuts it."""
+        if not self._idle_since or self.http2.streams or self._waits or self._called_before != self.http2.last_id:
+            self._called_before, self._idle_since = self.http2.last_id, now
+        elif self._idle_since + idle_seconds_max <= now:
+            self._close_idle()
+
+    def _close_idle(self) -> None:
+        if self._transport is not None and self._transport.is_closing():
+            self._transport.abort()
+        elif self.http2.is_leaving:
+            self.leave()
+        else:
+            self.retire()
 
     def leave(self) -> None:
         """Refuse the calls that wait, since the server stops, and close after all frames have left.

@@ -18,11 +18,13 @@ from __future__ import annotations
 import asyncio
 import socket
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Final
 
 from firearrow.services import Scheduler
+from firearrow.wire.codes import FLAG_RESPONSE
 from firearrow.wire.command import Response
+from firearrow.wire.frame import AnyCommand
 
 TICK_SECONDS: Final = 0.05  # a stall may be longer than measured by this
 STALL_MS_MIN: Final = 2  # the loop's own turns take less
@@ -96,6 +98,23 @@ class Lateness:
         if unread_ms is None:
             return 0 if self._stalled_ms else stalled_ms
         return min(stalled_ms, unread_ms)
+
+    def divided(
+        self, requests: Iterable[AnyCommand], waited_ms: int
+    ) -> tuple[list[AnyCommand], list[tuple[AnyCommand, Response]]]:
+        """Divide requests into those that are handled, and those that have waited for too long, with their refusals."""
+        kept: list[AnyCommand] = []
+        refused: list[tuple[AnyCommand, Response]] = []
+        stalled_ms = self.stalled_ms()
+        for request in requests:
+            refusal = None
+            if not request.flag & FLAG_RESPONSE:
+                refusal = self.patience.refusal(request.code, waited_ms, stalled_ms)
+            if refusal is None:
+                kept.append(request)
+            else:
+                refused.append((request, refusal))
+        return kept, refused
 
     def _plan(self) -> None:
         scheduler = self._scheduler()

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 from firearrow.net.replies import Reply
-from firearrow.net.server import Peer, Server
+from firearrow.net.server import Peer, Server, WaitEnded
 from firearrow.wire.calls import OPAQUE_MAX
 from firearrow.wire.command import Response, with_text
 from firearrow.wire.frame import NO_HOT_DECODERS, AnyCommand, Connection, encode_response
@@ -33,6 +33,7 @@ class Loopback(asyncio.Transport):
         super().__init__({"peername": address})
         self._loop = server.loop
         self._wants_text = not server.hot_decoders
+        self._wait_ended = server.wait_ended
         self._wire = Connection(2**31, NO_HOT_DECODERS)
         self._asked = asked
         self._lost = lost
@@ -57,6 +58,20 @@ class Loopback(asyncio.Transport):
             with_text(request)
         self.peer.requests_received([request])
         return reply
+
+    def end_wait(self, request: AnyCommand) -> None:
+        """Let a request that waits for messages be answered now, without any. Another request is answered as before."""
+        if request.opaque in self._replies:
+            self._wait_ended(WaitEnded(self.peer, request))
+
+    def pause(self) -> None:
+        """Note that the client does not read: the server wakes none of its requests."""
+        self.peer.pause_writing()
+
+    def resume(self) -> None:
+        """Note that the client reads again."""
+        if not self._is_closing:
+            self.peer.resume_writing()
 
     def tell(self, request: AnyCommand) -> None:
         """Send a one-way request."""

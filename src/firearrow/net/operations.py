@@ -128,7 +128,7 @@ def pages_of_server(
                 **facts(),
                 "notReady": reasons(),
                 "connections": len(server.peers),
-                "connectionsMax": server.connections_max,
+                "connectionsMax": server.connection_limit.connections_max,
                 "cpuSeconds": round(used.ru_utime + used.ru_stime, 3),
                 "memoryPeakBytes": used.ru_maxrss * 1024,
             }

@@ -29,19 +29,20 @@ from typing import Final, NamedTuple, cast
 from firearrow.clock import Clock
 from firearrow.config.tls import TlsKeys
 from firearrow.events import Events
-from firearrow.machine import descriptors_max, memory_bytes
 from firearrow.net.address import remote_of
 from firearrow.net.budget import KEPT_BYTES_MAX, Budget
+from firearrow.net.connections import IDLE_SECONDS_MAX, ConnectionLimit, IdleSweep
 from firearrow.net.futures import Answered, FutureCalls
 from firearrow.net.gathering import Answers as BulkAnswers
 from firearrow.net.gathering import Gathering, size_of_waiting
-from firearrow.net.grpc import HELLO, GrpcPeer, Method
+from firearrow.net.grpc import HELLO, GrpcLimits, GrpcPeer, Method
 from firearrow.net.lateness import Lateness, Patience
 from firearrow.net.listening import listen, port_of
 from firearrow.net.meter import RpcMeter
 from firearrow.net.outgoing import Departures, Outgoing
+from firearrow.net.proxyheaders import HeaderReading, ProxyHeaders
 from firearrow.net.refusals import Refusals
-from firearrow.net.tls import Door, Pipe
+from firearrow.net.tls import TLS_HELLO, Door, Pipe
 from firearrow.net.turns import TURN_CHECK_REPLIES, Turns
 from firearrow.wire.calls import Calls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
@@ -55,6 +56,7 @@ from firearrow.wire.frame import (
     encode_response,
     hot_decoders,
 )
+from firearrow.wire.proxyheader import BEGINS as PROXY_HEADERS
 
 log = logging.getLogger(__name__)
 
@@ -73,11 +75,6 @@ NO_REASONS: Final[Mapping[int, str]] = {}
 
 WRITE_BUFFER_BYTES_HIGH: Final = 4 * 1024 * 1024  # beyond it a peer is a slow reader
 REPLIES_BYTES_FLUSH: Final = 1024 * 1024  # hand over to the transport: it may pause us
-# share of the file descriptors for connections; the others are for files: a log that can't be opened is worse
-DESCRIPTOR_PARTS: Final = 4
-MEMORY_PARTS: Final = 4  # share of the memory for requests and answers; the page cache needs most
-IDLE_SECONDS_MAX: Final = 120.0  # Java: serverChannelMaxIdleTimeSeconds
-IDLE_SWEEP_SECONDS: Final = 10.0
 CALLS_MAX: Final = 1024  # to one client; their memory is that of the frames
 BUSY: Final = ResponseCode.SYSTEM_BUSY
 CLOSE_SECONDS_MAX: Final = 3.0  # for answers to reach their peers, during a stop
@@ -88,16 +85,18 @@ class Peer(asyncio.Protocol):
 
     ``address`` is ``ip:port`` as RocketMQ prints it, ``ip`` is without brackets and port. ``host_bytes`` is the form
     that a message stores: 4 or 16 bytes of address and the port as i32. ``user`` is the user that the owner of a
-    `Loopback` has proved; its requests carry no signatures.
+    `Loopback` has proved; its requests carry no signatures. The owner ends a `Loopback`, whose silence means nothing.
     """
 
-    def __init__(self, server: Server, *, is_loopback: bool = False) -> None:
+    def __init__(self, server: Server, *, is_loopback: bool = False, is_for_grpc: bool = False) -> None:
         self._server = server
         self.is_loopback = is_loopback
+        self._is_for_grpc = is_for_grpc
+        self._door = (is_for_grpc and server.grpc_door) or server.door
         self.user: str | None = None
         self._lateness = server.lateness
-        frame_bytes_max = 0 if server.door.is_closed else server.frame_bytes_max
-        self._wire = Connection(frame_bytes_max, server.hot_decoders)
+        self._wire = self._first_wire()
+        self._is_named = False  # True behind a PROXY header
         self._backlog: deque[AnyCommand] = deque()
         self._backlog_bytes = 0
         self._backlog_since_ms = 0  # arrival of the first request that waits
@@ -136,8 +135,7 @@ class Peer(asyncio.Protocol):
         self._transport = cast(asyncio.Transport, transport)
         self._transport.set_write_buffer_limits(high=WRITE_BUFFER_BYTES_HIGH)
         self._outgoing = Outgoing(self._transport, self._server.departures, self._server.budget)
-        self.address, self.host_bytes = remote_of(self._transport.get_extra_info("peername"))
-        self.ip = self.address.rpartition(":")[0].strip("[]")
+        self._take_name(self._transport.get_extra_info("peername"))
         self.heard_before = self._server.loop.time()
         self._server.enter(self)
         self._server.admit(self)
@@ -182,21 +180,36 @@ class Peer(asyncio.Protocol):
         self._take_read(requests)
 
     def _refuse(self, violation: str) -> None:
-        """Close the connection, unless its peer begins TLS or gRPC."""
+        """Close the connection, unless its peer begins TLS or gRPC, or has named itself by a PROXY header."""
         hello = self._wire.hello
-        is_grpc = hello.startswith(HELLO)
-        if self._server.door.takes(self, self._transport, b"" if is_grpc else hello):
+        takes_grpc = self._server.grpc_methods and (self._is_for_grpc or self._server.grpc_everywhere)
+        if takes_grpc and hello.startswith(PROXY_HEADERS) and not self._is_named and self._transport is not None:
+            HeaderReading(self._server.proxy_headers, self, self._transport).begin(hello)
             return
-        if is_grpc and self._server.grpc_methods and self._transport is not None:
+        if self._door.takes(self, self._transport, hello if hello[:1] == TLS_HELLO else b""):
+            return
+        if hello.startswith(HELLO) and takes_grpc and self._transport is not None:
             self._become_grpc(self._transport, hello)
         else:
             self.close(violation)
 
+    def _first_wire(self) -> Connection:
+        return Connection(0 if self._door.is_closed else self._server.frame_bytes_max, self._server.hot_decoders)
+
+    def _take_name(self, name: object) -> None:
+        self.address, self.host_bytes = remote_of(name)
+        self.ip = self.address.rpartition(":")[0].strip("[]")
+
+    def begin_as(self, client: tuple[str, int] | None) -> None:
+        """Begin again behind a PROXY header, as the client that it names (called by `HeaderReading`)."""
+        self._is_named, self._wire = True, self._first_wire()
+        if client is not None:
+            self._take_name(client)
+
     def _become_grpc(self, transport: asyncio.Transport, hello: bytes) -> None:
         """Leave the connection to a `GrpcPeer`; for remoting, it has ended."""
-        grpc = GrpcPeer(self._server, self._server.grpc_methods, transport)
-        grpc.address, grpc.host_bytes = self.address, self.host_bytes
-        grpc.heard_before = self.heard_before
+        grpc = GrpcPeer(self._server, self._server.grpc_methods, self._server.grpc_limits, transport)
+        grpc.address, grpc.host_bytes, grpc.heard_before = self.address, self.host_bytes, self.heard_before
         self._server.enter(grpc)
         self.connection_lost(None)
         transport.set_protocol(grpc)
@@ -205,6 +218,7 @@ class Peer(asyncio.Protocol):
     def encrypt(self, transport: Pipe) -> None:
         """Switch to a transport that encrypts (called by the server's door)."""
         self._transport = transport
+        self._is_named = True  # a header comes first, if ever
         self._outgoing = Outgoing(transport, self._server.departures, self._server.budget)
         self._wire = Connection(self._server.frame_bytes_max, self._server.hot_decoders)
 
@@ -244,18 +258,8 @@ class Peer(asyncio.Protocol):
 
     def without_late(self, requests: list[AnyCommand], waited_ms: int) -> list[AnyCommand]:
         """Refuse requests that have waited for too long; return the others."""
-        kept: list[AnyCommand] = []
-        refusals: list[bytes] = []
-        stalled_ms = self._lateness.stalled_ms()
-        for request in requests:
-            refusal = None
-            if not request.flag & FLAG_RESPONSE:
-                refusal = self._lateness.patience.refusal(request.code, waited_ms, stalled_ms)
-            if refusal is None:
-                kept.append(request)
-            else:
-                refusals.append(self._encoded(request, refusal))
-        self._send_all(refusals)
+        kept, refused = self._lateness.divided(requests, waited_ms)
+        self._send_all([self._encoded(request, refusal) for request, refusal in refused])
         return kept
 
     def _queue(self, requests: Iterable[AnyCommand], since_ms: int) -> None:
@@ -606,14 +610,21 @@ class ConnectionClosed(NamedTuple):
     peer: Peer
 
 
+class WaitEnded(NamedTuple):
+    """The owner of a `Loopback` does not want to wait for an answer: one without messages may follow now."""
+
+    peer: Peer
+    request: AnyCommand
+
+
 class Server:
     """Server that listens and hands each request to the handler of its code.
 
     ``bulk_handlers`` come first where reads have only requests of their code, and each wants an answer. ``unserved``
-    has the reasons for codes without a handler. ``events`` get `ConnectionClosed`. ``memory_bytes_max`` limits the
-    memory of all peers, 0 is a quarter of the memory, and ``kept_bytes_max`` the data that handlers keep for one.
-    ``patience`` limits the waiting of requests. With ``measures``, a ``meter`` keeps their times. ``tls`` has the keys
-    of encryption, None for plain text only. With ``plain_ext`` the ext fields of requests are text, as received.
+    has the reasons for codes without a handler. ``events`` get `ConnectionClosed` and `WaitEnded`. ``memory_bytes_max``
+    limits the memory of all peers, 0 is a quarter of the memory, and ``kept_bytes_max`` the data that handlers keep for
+    one. ``patience`` limits the waiting of requests. With ``measures``, a ``meter`` keeps their times. ``tls`` has the
+    keys of encryption, None for plain text only. With ``plain_ext`` the ext fields of requests are text, as received.
     """
 
     def __init__(
@@ -636,7 +647,11 @@ class Server:
         self.door = Door(tls, lambda: self.loop)
         self.handlers = handlers
         self.grpc_methods: Mapping[bytes, Method] = {}
-        """gRPC methods by path, at any port of the server; without methods, connections of gRPC are closed."""
+        """gRPC methods by path; without methods, connections of gRPC are closed."""
+        self.grpc_limits = GrpcLimits()
+        self.grpc_door: Door | None = None  # of ports for gRPC, None for the door of all
+        self.grpc_everywhere = True  # False: only ports for gRPC (``serve_also``) serve it
+        self.proxy_headers = ProxyHeaders(lambda: self.loop)
         self.hot_decoders = NO_HOT_DECODERS if plain_ext else hot_decoders()
         self.now_ms = clock.now_ms
         self.lateness = Lateness(patience or Patience(), clock.now_ms, lambda: self.loop)
@@ -644,11 +659,10 @@ class Server:
         self.peers: set[Peer] = set()
         self.grpc_peers: set[GrpcPeer] = set()
         self._all: set[Peer | GrpcPeer] = set()
-        self.connections_max = descriptors_max() // DESCRIPTOR_PARTS * (DESCRIPTOR_PARTS - 1)
-        self._is_full = False
+        self.connection_limit = ConnectionLimit()
         self.refusals = Refusals(handlers, unserved, lambda: self.loop.time())
         self.budget = Budget(
-            memory_bytes_max or memory_bytes() // MEMORY_PARTS,
+            memory_bytes_max,
             self._all,
             lambda: self.loop.time(),
             lambda seconds, call: self.loop.call_later(seconds, call),
@@ -663,11 +677,13 @@ class Server:
         self.turns = Turns(lambda: self.loop, clock.now_ms)
         events = events or Events()
         self._closed = events.of(ConnectionClosed)
-        self._idle_seconds_max = idle_seconds_max
+        self.wait_ended = events.of(WaitEnded)
+        self._idle_sweep = IdleSweep(
+            self._all, lambda: self.loop, idle_seconds_max, lambda: self.grpc_limits.idle_seconds_max
+        )
         self._server = cast(asyncio.Server | None, None)
         self._others: list[asyncio.Server] = []  # at further ports
         self._loopbacks = 0
-        self._sweep: asyncio.TimerHandle | None = None
         self._all_gone: asyncio.Event | None = None
         self.loop = cast(asyncio.AbstractEventLoop, None)
 
@@ -686,11 +702,11 @@ class Server:
         """Accept clients."""
         assert self._server is not None, "bind comes first"
         await self._server.start_serving()
-        self._plan_sweep()
+        self._idle_sweep.plan()
 
-    async def serve_also(self, host: str, port: int) -> int:
+    async def serve_also(self, host: str, port: int, *, is_for_grpc: bool = False) -> int:
         """Accept clients at a further port (0: a free one), too, and return it; CannotListen if that fails."""
-        other = await listen(lambda: Peer(self), host, port)
+        other = await listen(lambda: Peer(self, is_for_grpc=is_for_grpc), host, port)
         bound = port_of(other)
         if self._server is None or self.has_stopped:
             other.close()
@@ -710,12 +726,17 @@ class Server:
         """Tell whether it takes no connections any more."""
         return self._all_gone is not None
 
+    def retire_grpc(self) -> None:
+        """Take no more calls of gRPC, and end streams of requests; other pending calls go on."""
+        self.grpc_methods = {}
+        for peer in list(self.grpc_peers):
+            peer.retire()
+
     async def stop(self) -> None:
         """Stop listening, let answers leave, close every connection."""
         if self._server is None:
             return
-        if self._sweep is not None:
-            self._sweep.cancel()
+        self._idle_sweep.cancel()
         self._server.close()
         for other in self._others:
             other.close()
@@ -743,17 +764,9 @@ class Server:
             peer.abort()
 
     def admit(self, peer: Peer) -> None:
-        """Close a new connection beyond the limit; log that once."""
-        if peer.is_loopback or len(self._all) - self._loopbacks <= self.connections_max:
-            self._is_full = False
-            return
-        if not self._is_full:
-            self._is_full = True
-            log.error(
-                "too many connections are open: others are closed at once, ulimit -n allows more",
-                extra={"connections_max": self.connections_max},
-            )
-        peer.abort()
+        """Close a new connection beyond the limit."""
+        if not (peer.is_loopback or self.connection_limit.admits(len(self._all) - self._loopbacks)):
+            peer.abort()
 
     def _answers_of_several(self, code: int, asked: Sequence[PeerRequest]) -> BulkAnswers:
         try:
@@ -783,18 +796,3 @@ class Server:
             self.grpc_peers.discard(peer)
         if self._all_gone is not None and not self._all:
             self._all_gone.set()
-
-    def _close_idle(self) -> None:
-        now = self.loop.time()
-        silent = now - self._idle_seconds_max
-        for peer in list(self._all):
-            if peer.heard:
-                peer.heard = False
-                peer.heard_before = now
-            elif not peer.waits and peer.heard_before <= silent and (isinstance(peer, Peer) or not peer.probe()):
-                peer.close(f"nothing heard for {self._idle_seconds_max:g} s")
-        self._plan_sweep()
-
-    def _plan_sweep(self) -> None:
-        seconds = min(IDLE_SWEEP_SECONDS, self._idle_seconds_max)
-        self._sweep = self.loop.call_later(seconds, self._close_idle)

@@ -23,6 +23,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
+from firearrow.config.table import keys as keys_of
 from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
 from firearrow.net.access import Access, Tls, choose, load_chain
@@ -31,6 +32,7 @@ from firearrow.wire.signature import Credentials
 
 log = logging.getLogger(__name__)
 
+TLS_HELLO: Final = b"\x16"
 HANDSHAKE_SECONDS_MAX: Final = 10.0
 HANDSHAKE_BYTES: Final = 48 * 1024  # memory of a handshake, which counts in the budget of the server
 HANDSHAKES_MAX: Final = 512  # in progress; beyond it, the oldest makes room for a new one
@@ -75,9 +77,8 @@ class Contexts:
         ]
         self._own = "" if keys.tls_server_cert_path else self_signed()
         if self._own:
-            log.warning(
-                "certificate is made for this run only: clients can't verify it", extra={"key": "tls.test.mode.enable"}
-            )
+            key = next(name for name, key in keys_of(type(keys)).items() if key.field == "tls_test_mode_enable")
+            log.warning("certificate is made for this run only: clients can't verify it", extra={"key": key})
         self._seen = self._states()
         self._looked = 0.0
         self._context = self._read()
@@ -187,16 +188,24 @@ class Encrypted(Protocol):
 
 
 class Door:
-    """Door for connections that encrypt, closed to those that don't but must; without keys all are plain."""
+    """Door for connections that encrypt, closed to those that don't but must; without keys all are plain.
 
-    def __init__(self, keys: TlsKeys | None, loop: Callable[[], asyncio.AbstractEventLoop]) -> None:
+    With ``makes_late``, a certificate for this run is made when the first client needs it.
+    """
+
+    def __init__(
+        self, keys: TlsKeys | None, loop: Callable[[], asyncio.AbstractEventLoop], *, makes_late: bool = False
+    ) -> None:
         mode = "disabled" if keys is None else keys.tls_server_mode
         self.is_closed = mode == "enforcing"
         """True if no frame is taken before a handshake."""
         self._loop = loop
         self._mode = mode
         certificate = keys and (keys.tls_server_cert_path or keys.tls_test_mode_enable)
-        self._contexts = Contexts(keys) if keys and certificate and mode != "disabled" else None
+        self._keys = keys if certificate and mode != "disabled" else None
+        self._contexts: Contexts | None = None
+        if self._keys is not None and not (makes_late and not self._keys.tls_server_cert_path):
+            self._contexts = Contexts(self._keys)
         self._unsaid = 0
         self._say_again_at = 0.0
         self.under_way: dict[Pipe, None] = {}
@@ -212,7 +221,7 @@ class Door:
             return False
         if not hello:
             self.refuse(peer, "it does not encrypt, and tls.server.mode is enforcing")
-        elif self._contexts is None:
+        elif self._keys is None:
             why = "tls.server.mode is disabled"
             if self._mode == "permissive":
                 why = "there is no certificate (tls.server.certPath)"
@@ -220,6 +229,8 @@ class Door:
         else:
             if len(self.under_way) >= HANDSHAKES_MAX:
                 next(iter(self.under_way)).give_up(f"more than {HANDSHAKES_MAX} handshakes")
+            if self._contexts is None:
+                self._contexts = Contexts(self._keys)
             context = self._contexts.current(self._loop().time())
             Pipe(self, peer, transport, context, self._loop()).begin(hello)
         return True

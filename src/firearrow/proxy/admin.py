@@ -23,7 +23,7 @@ from firearrow.proxy.admingroups import GroupAdmin
 from firearrow.proxy.adminmessages import MessageAdmin
 from firearrow.proxy.adminservers import Activity, ServerAdmin
 from firearrow.proxy.brokers import Brokers
-from firearrow.proxy.calls import Answered, Context, Door, failure, read, table_of, unary
+from firearrow.proxy.calls import REQUEST_BYTES_MAX, Answered, CallLimit, Context, Door, failure, read, table_of, unary
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.producing import Producing
 from firearrow.proxy.statuses import ProxyError
@@ -48,6 +48,8 @@ class Admin:
     ) -> None:
         self._brokers = brokers
         self._users = users
+        self._limit = CallLimit(config.grpc_client_manager_thread_queue_capacity)
+        self._sizes = {"AdminSendMessage": config.grpc_max_inbound_message_size}
         self._groups = GroupAdmin(activity.clients)
         self._messages = MessageAdmin(producing, clock)
         self._servers = ServerAdmin(activity, config, clock)
@@ -97,7 +99,13 @@ class Admin:
             ("QueryTimeSpan", m.QueryTimeSpanRequest, m.QueryTimeSpanResponse, groups.time_spans),
             ("GetProxyRuntimeStats", m.GetProxyRuntimeStatsRequest, m.GetProxyRuntimeStatsResponse, servers.stats),
         ]
-        methods = [unary(name, kind, answer, door, self._asking(serve)) for name, kind, answer, serve in table]
+        sizes = self._sizes
+        methods = [
+            unary(
+                name, kind, answer, door, self._limit, self._asking(serve), bytes_max=sizes.get(name, REQUEST_BYTES_MAX)
+            )
+            for name, kind, answer, serve in table
+        ]
         return table_of([*methods, self._change_log_level(door)], SERVICE)
 
     def _asking(

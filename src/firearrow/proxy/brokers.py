@@ -41,6 +41,18 @@ class Link(Protocol):
         """Send a one-way request; without effect if the broker is unknown or can't be reached."""
         ...
 
+    def end_wait(self, request: AnyCommand) -> None:
+        """Let a request that waits for messages be answered now, without any, if its broker can do that."""
+        ...
+
+    def pause(self) -> None:
+        """Note that the client does not read: if possible, brokers wake other requests than its own."""
+        ...
+
+    def resume(self) -> None:
+        """Note that the client reads again."""
+        ...
+
     def close(self) -> None:
         """Close; the brokers forget the client."""
         ...

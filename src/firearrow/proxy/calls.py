@@ -7,16 +7,16 @@ gRPC's own statuses are left to the transport.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, Final, NamedTuple, Protocol, TypeVar
+from typing import Final, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from firearrow.errors import BrokerError
 from firearrow.net.grpc import Call, Method
-from firearrow.net.replies import Run, Running, run
+from firearrow.net.replies import Reply, Running, run
 from firearrow.proxy.brokers import Link
 from firearrow.proxy.messages import Code, Status
 from firearrow.proxy.meter import CANCELLED, CallMeter
@@ -26,6 +26,9 @@ log = logging.getLogger(__name__)
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 CLIENT_ID_CHARS_MAX: Final = 255  # a broker keeps no longer one
+TURN_PARTS: Final = 64  # of a request, handled in one turn; each may take some 30 µs
+REQUEST_BYTES_MAX: Final = 1024 * 1024
+"""Of a request without messages: a longer one would take long to read. RocketMQ has only the limit of all requests."""
 
 Request = TypeVar("Request", bound=Message)
 Answer = TypeVar("Answer", bound="Answered")
@@ -86,6 +89,21 @@ class Door(NamedTuple):
     meter: CallMeter | None = None
 
 
+class CallLimit:
+    """Limit on the pending calls of one kind."""
+
+    __slots__ = ("calls_max", "pending")
+
+    def __init__(self, calls_max: int) -> None:
+        self.calls_max = calls_max
+        self.pending = 0
+
+    def check(self) -> None:
+        """Raise ProxyError unless one more call may be pending."""
+        if self.pending >= self.calls_max:
+            raise ProxyError(Code.TOO_MANY_REQUESTS, "flow limit")
+
+
 def client_id_of(call: Call) -> str:
     """Return the id of the client that makes a call; ProxyError without one.
 
@@ -99,8 +117,10 @@ def client_id_of(call: Call) -> str:
     return client_id
 
 
-def read(kind: type[Request], data: bytes) -> Request:
-    """Read a message; ProxyError if the bytes are none."""
+def read(kind: type[Request], data: bytes, bytes_max: int = REQUEST_BYTES_MAX) -> Request:
+    """Read a message; ProxyError if the bytes are none, or too many."""
+    if len(data) > bytes_max:
+        raise ProxyError(Code.BAD_REQUEST, f"a request of {len(data)} bytes is above the limit of {bytes_max}")
     try:
         return kind.FromString(data)
     except DecodeError as error:
@@ -119,49 +139,69 @@ def unary(
     request: type[Request],
     answer: Callable[..., Answer],
     door: Door,
+    limit: CallLimit,
     serve: Callable[[Context, Request], Running[Answer]],
+    *,
+    bytes_max: int = REQUEST_BYTES_MAX,
+    echoed: str = "",
 ) -> Method:
-    """Make the method of a call with one request and one answer."""
+    """Make the method of a call with one request and one answer.
+
+    Beyond the limit, the answer repeats the request's field ``echoed``: a client keeps the handle of an answer.
+    """
     opening, meter = door
 
     def handle(call: Call, data: bytes) -> bytes | None:
-        def failed(error: Exception) -> None:
-            done(answer(status=failure(call, error)))
-
-        def done(message: Answer) -> None:
+        def answered(message: Answer) -> None:
             call.answer(message.SerializeToString())
             if meter is not None:
                 meter.count(name, message.status.code, call.received_ms)
 
+        def failed(error: Exception) -> None:
+            done(answer(status=failure(call, error)))
+
+        def done(message: Answer) -> None:
+            limit.pending -= 1
+            answered(message)
+
+        def cancelled() -> None:
+            limit.pending -= 1
+            running.cancel()
+            if meter is not None:
+                meter.count(name, CANCELLED, call.received_ms)
+
+        kept: dict[str, str] = {}
         try:
-            coroutine = serve(opening(call), read(request, data))
+            context = opening(call)
+            message = read(request, data, bytes_max)
+            if echoed:
+                kept[echoed] = getattr(message, echoed)
+            limit.check()
         except ProxyError as error:
-            done(answer(status=status_of(error)))
+            answered(answer(status=status_of(error), **kept))
             return None
-        running = run(coroutine, done, failed)
+        limit.pending += 1
+        running = run(serve(context, message), done, failed)
         if not call.is_over:
-            call.cancelled = running.cancel if meter is None else partial(_given_up, running, meter, call)
+            call.cancelled = cancelled
         return None
 
     return Method(name, handle)
-
-
-def _given_up(running: Run[Any], meter: CallMeter, call: Call) -> None:
-    running.cancel()
-    meter.count(call.method.name, CANCELLED, call.received_ms)
 
 
 def streaming(
     name: str,
     request: type[Request],
     door: Door,
+    limit: CallLimit,
     serve: Callable[[Context, Request], Running[int]],
     fail: Callable[[Call, Status], None],
 ) -> Method:
     """Make the method of a call with one request and an answer of several messages, which ``serve`` sends.
 
-    It goes on when the client has given the call up: the messages of a late pop are made visible again. ``serve``
-    returns the code of its answer. ``fail`` sends the answer to a call that failed, and ends it.
+    The call does not count as pending, since it may wait for messages for long. It goes on when the client has given
+    the call up: the messages of a late pop are made visible again. ``serve`` returns the code of its answer. ``fail``
+    sends the answer to a call that failed, and ends it.
     """
     opening, meter = door
 
@@ -189,16 +229,26 @@ def streaming(
             count(code)
 
         try:
-            coroutine = serve(opening(call), read(request, data))
+            context = opening(call)
+            message = read(request, data)
+            limit.check()
         except ProxyError as error:
             failed(error)
             return None
-        run(coroutine, done, failed)
+        run(serve(context, message), done, failed)
         if meter is not None and not is_over:
             begun = meter.begin(name)
         return None
 
     return Method(name, handle)
+
+
+async def leave_turn(number: int) -> None:
+    """Leave the event loop to others from time to time: behind part ``number`` of a request, if it is its turn."""
+    if number % TURN_PARTS == TURN_PARTS - 1:
+        reply: Reply[None] = Reply()
+        asyncio.get_running_loop().call_soon(reply.set_result, None)
+        await reply
 
 
 def table_of(methods: list[Method], service: str = SERVICE) -> dict[bytes, Method]:

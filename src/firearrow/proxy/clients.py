@@ -3,8 +3,8 @@
 A client begins with its settings on a `Telemetry` stream, and says every 10 s by `Heartbeat` that it is alive. It is
 registered at brokers under its topics, as producer, or under its group, as consumer, by a link of its own. So a broker
 knows it like a client that speaks remoting, and asks it by that link: the proxy passes the question on by the stream.
-When the link ends the client is forgotten, with its settings: after `NotifyClientTermination`, or when a broker has
-heard nothing for two minutes. The end of the stream alone does not end a client.
+A client is forgotten, with its settings, after `NotifyClientTermination`, without a heartbeat for two minutes, and when
+a broker ends its link. The end of the stream alone does not end a client.
 
 Source: RocketMQ's ``ClientActivity``, ``GrpcClientSettingsManager``, ``GrpcClientChannel``.
 """
@@ -15,6 +15,7 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterable
+from itertools import takewhile
 from typing import Final, NamedTuple, Protocol
 
 from firearrow.auth.model import Action
@@ -25,7 +26,7 @@ from firearrow.net.grpc import Call
 from firearrow.net.replies import run
 from firearrow.proxy.access import Users
 from firearrow.proxy.brokers import Asked, Brokers, Link
-from firearrow.proxy.calls import Context, failure
+from firearrow.proxy.calls import CallLimit, Context, failure, leave_turn
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.delivery import message_of
 from firearrow.proxy.handles import Place
@@ -37,6 +38,7 @@ from firearrow.proxy.messages import (
     HeartbeatResponse,
     NotifyClientTerminationRequest,
     NotifyClientTerminationResponse,
+    ReceiveMessageRequest,
     Settings,
     Status,
     SubscriptionEntry,
@@ -44,7 +46,7 @@ from firearrow.proxy.messages import (
     ThreadStackTrace,
 )
 from firearrow.proxy.settings import LITE_BIND_TOPIC, check_bound, merged
-from firearrow.proxy.statuses import ProxyError, status, status_of
+from firearrow.proxy.statuses import ProxyError, status
 from firearrow.proxy.transactionids import TransactionId
 from firearrow.proxy.validation import check_client_properties, check_filter, check_group, check_topic
 from firearrow.wire import fastjson
@@ -66,6 +68,14 @@ from firearrow.wire.grpc import Status as CallStatus
 log = logging.getLogger(__name__)
 
 QUESTIONS_MAX: Final = 1000  # of brokers to clients of one proxy, not answered yet
+SWEEP_SECONDS: Final = 10.0  # between two looks for clients without heartbeats
+TELEMETRY_BYTES_MAX: Final = 4 * 1024 * 1024  # of one command: a trace of all threads may be long
+SETTINGS_BYTES_MAX: Final = 1024 * 1024
+NAMES_MAX: Final = 10_000  # topics in one client's settings, as a broker takes in one request
+CLIENT_BYTES: Final = 16 * 1024  # memory of a client and its link, beside its settings
+SETTINGS_PARTS: Final = 4  # memory for a byte of settings, with the tables of the broker
+CLIENTS_BYTES_MAX: Final = 256 * 1024 * 1024
+"""Memory of all clients. Beyond it, clients that have lost their streams are forgotten, then new ones are refused."""
 _PASSIVE: Final = (ClientType.PUSH_CONSUMER, ClientType.LITE_PUSH_CONSUMER)
 _LITE: Final = (ClientType.LITE_PUSH_CONSUMER, ClientType.LITE_SIMPLE_CONSUMER)
 _CONSUMERS: Final = (ClientType.SIMPLE_CONSUMER, ClientType.PULL_CONSUMER, *_PASSIVE, ClientType.LITE_SIMPLE_CONSUMER)
@@ -101,6 +111,15 @@ class Client:
         self.language = ""
         self.held: set[Place] = set()
         """Places of messages that are renewed for it."""
+        self.heard = 0.0
+        """Time of its last heartbeat or settings, in seconds."""
+        self.size = 0
+        """Bytes of memory that it is counted with."""
+
+    @property
+    def key(self) -> _Key:
+        """Its key in the table of clients."""
+        return self.user, self.client_id
 
     @property
     def is_consumer(self) -> bool:
@@ -177,7 +196,10 @@ class Clients:
         self._users = users
         self._config = config
         self._clock = clock
-        self._table: dict[_Key, Client] = {}
+        self._table: dict[_Key, Client] = {}  # in the order of the last heartbeats
+        self._streamless: dict[_Key, Client] = {}  # in the order of their streams' ends
+        self._size = 0
+        self._sweep: asyncio.TimerHandle | None = None
         self._questions: dict[str, _Question] = {}  # by nonce, the oldest first
         self.left: list[Callable[[Client], None]] = []
         """Called with a client that is forgotten."""
@@ -194,46 +216,65 @@ class Clients:
 
     # --- settings ---
 
-    def telemetry(self, context: Context, command: TelemetryCommand, settled: Callable[[Call, int], None]) -> None:
-        """Take a command of a client from its stream. ``settled`` is told the code of each answer to settings."""
+    def telemetry(
+        self, context: Context, command: TelemetryCommand, limit: CallLimit, answered: Callable[[Call, int], None]
+    ) -> None:
+        """Take a command of a client from its stream; its settings count as a pending call. ``answered`` gets the code
+        of each answer to settings.
+        """
         call = context.call
+
+        def settled(settings: Settings) -> None:
+            limit.pending -= 1
+            call.send(TelemetryCommand(status=status(Code.OK), settings=settings).SerializeToString())
+            answered(call, Code.OK)
+
+        def failed(error: Exception) -> None:
+            limit.pending -= 1
+            answered(call, _fail_stream(call, error))
+
         kind = command.WhichOneof("command")
         if kind == "settings":
-
-            def accept(settings: Settings) -> None:
-                call.send(TelemetryCommand(status=status(Code.OK), settings=settings).SerializeToString())
-                settled(call, Code.OK)
-
-            def refuse(error: Exception) -> None:
-                if isinstance(error, ProxyError) and error.code == Code.INVALID_CLIENT_PROPERTIES:
-                    call.send(TelemetryCommand(status=status_of(error)).SerializeToString())  # it may send others
-                _fail_stream(call, error)
-                settled(call, status_of(error).code)
-
-            run(self._settle(context, command.settings), accept, refuse)
+            limit.pending += 1
+            run(self._settle(context, command.settings, call), settled, failed)
         elif kind == "thread_stack_trace":
             self._answer_trace(command.thread_stack_trace, command.status)
         elif kind == "verify_message_result":
             self._answer_verified(command.verify_message_result.nonce, command.status)
 
-    async def _settle(self, context: Context, settings: Settings) -> Settings:
+    async def presumed(self, context: Context, request: ReceiveMessageRequest) -> Client:
+        """Enter the client of a receive as the push consumer that it must be, though it has sent no settings.
+
+        After a restart of its proxy, the Python client sends them again within five minutes; until then its receives
+        are all that is known of it. Java: ReceiveMessageActivity fails.
+        """
+        settings = Settings(client_type=ClientType.PUSH_CONSUMER)
+        settings.subscription.group.CopyFrom(request.group)
+        settings.subscription.subscriptions.add(topic=request.message_queue.topic, expression=request.filter_expression)
+        await self._settle(context, settings, None)
+        return self._own(context)
+
+    async def _settle(self, context: Context, settings: Settings, stream: Call | None) -> Settings:
         group = None
         check_client_properties(settings)
+        _check_size(settings)
         if settings.HasField("publishing"):
-            for topic in settings.publishing.topics:
+            for number, topic in enumerate(settings.publishing.topics):
+                await leave_turn(number)
                 check_topic(topic.name)
                 self._users.check_topic(context.user, context.address, topic.name, Action.PUB)
         elif settings.HasField("subscription"):
             check_group(settings.subscription.group.name)
             self._users.check_group(context.user, context.address, settings.subscription.group.name)
-            for entry in settings.subscription.subscriptions:
+            for number, entry in enumerate(settings.subscription.subscriptions):
+                await leave_turn(number)
                 self._users.check_topic(context.user, context.address, entry.topic.name, Action.SUB)
                 _check_filter(entry)
             group = await self._brokers.group(settings.subscription.group.name)
             _check_kind(settings, group)
         else:
             raise ProxyError(Code.BAD_REQUEST, "there is no publishing or subscription data in settings")
-        client = self._entered(context, merged(settings, group, self._config))
+        client = self._entered(context, merged(settings, group, self._config), stream)
         try:
             await self._register(client)
         except (ProxyError, BrokerError):
@@ -241,22 +282,73 @@ class Clients:
             raise
         return client.settings
 
-    def _entered(self, context: Context, settings: Settings) -> Client:
-        """Enter a client with its settings, and its stream."""
+    def _entered(self, context: Context, settings: Settings, stream: Call | None) -> Client:
+        """Enter a client with its settings, and its stream, if it has one."""
         client = self._table.get(_key_of(context))
+        if client is not None and stream is None:
+            return client  # its settings have come meanwhile
+        size = CLIENT_BYTES + SETTINGS_PARTS * settings.ByteSize()
+        self._make_room(size, client)
         if client is None:
             client = self._table[_key_of(context)] = Client(context.client_id, settings, context.user)
+        self._size += size - client.size
+        client.size = size
         client.settings = settings
         client.settled_ms = self._clock.now_ms()
         client.version = context.version
         client.language = context.language
-        client.stream = context.call
+        client.stream = stream
         if client.address != context.address:
             old, client.link = client.link, self._opened(client, context)
             client.address = context.address
             if old is not None:
                 old.close()
+        self._streamless.pop(client.key, None)
+        if stream is None:
+            self._streamless[client.key] = client
+        self._note_heard(client)
+        if stream is not None and stream.is_over:  # the stream has ended while its settings were checked
+            self.stream_ended(context, is_broken=True)
         return client
+
+    def _make_room(self, size: int, client: Client | None) -> None:
+        """Forget clients without a stream until there is room for another; ProxyError if that does not suffice."""
+        known = 0 if client is None else client.size
+        while self._size + size - known > CLIENTS_BYTES_MAX:
+            oldest = next((it for it in self._streamless.values() if it is not client), None)
+            if oldest is None:
+                raise ProxyError(Code.TOO_MANY_REQUESTS, f"too many clients: {len(self._table)}")
+            self._forget(oldest)
+
+    def _note_heard(self, client: Client) -> None:
+        client.heard = self._clock.monotonic()
+        if self._table.pop(client.key, None) is not None:
+            self._table[client.key] = client  # the last one now
+        if self._sweep is None:
+            self._plan_sweep()
+
+    def _plan_sweep(self) -> None:
+        seconds = min(SWEEP_SECONDS, self._config.channel_expired_timeout / 1000)
+        self._sweep = asyncio.get_running_loop().call_later(seconds, self._forget_silent)
+
+    def _forget_silent(self) -> None:
+        """Forget clients without a heartbeat.
+
+        Source: RocketMQ's ``ConsumerManager#scanNotActiveChannel``.
+        """
+        self._sweep = None
+        limit = self._clock.monotonic() - self._config.channel_expired_timeout / 1000
+        for client in list(takewhile(lambda it: it.heard <= limit, self._table.values())):
+            log.info("client is forgotten: no heartbeat", extra={"client": client.client_id})
+            self._forget(client)
+        if self._table:
+            self._plan_sweep()
+
+    def stop(self) -> None:
+        """Look for silent clients no more."""
+        if self._sweep is not None:
+            self._sweep.cancel()
+            self._sweep = None
 
     def _opened(self, client: Client, context: Context) -> Link:
         def lost() -> None:
@@ -282,9 +374,11 @@ class Clients:
             await self._brokers.beat(link, client.heartbeat(), client.topics)
 
     def _forget(self, client: Client) -> None:
-        key = client.user, client.client_id
-        if self._table.get(key) is client:
-            del self._table[key]
+        if self._table.get(client.key) is client:
+            del self._table[client.key]
+            self._streamless.pop(client.key, None)
+            self._size -= client.size
+            assert self._size >= 0, "clients are counted in and out alike"
             for call in self.left:
                 call(client)  # while it has its link
         link, client.link = client.link, None
@@ -305,6 +399,7 @@ class Clients:
         client = self._own(context)
         if client.is_consumer:
             check_group(request.group.name)
+        self._note_heard(client)
         await self._register(client)
         return HeartbeatResponse(status=status(Code.OK))
 
@@ -391,6 +486,7 @@ class Clients:
             return
         client.stream = None
         client.settings.ClearField("client_properties")  # they are the stream's
+        self._streamless[client.key] = client
         for nonce in [nonce for nonce, question in self._questions.items() if question.client is client]:
             self._give_up(nonce, f"client {client.client_id} has ended its telemetry stream")
         if is_broken:
@@ -408,6 +504,16 @@ def _check_filter(entry: SubscriptionEntry) -> None:
         check_filter(entry.expression)
     except ProxyError:
         raise ProxyError(Code.ILLEGAL_FILTER_EXPRESSION, "expression format is not correct") from None
+
+
+def _check_size(settings: Settings) -> None:
+    """Refuse settings that would take much memory or time."""
+    size = settings.ByteSize()
+    if size > SETTINGS_BYTES_MAX:
+        raise ProxyError(Code.BAD_REQUEST, f"settings of {size} bytes are above the limit of {SETTINGS_BYTES_MAX}")
+    count = len(settings.publishing.topics) + len(settings.subscription.subscriptions)
+    if count > NAMES_MAX:
+        raise ProxyError(Code.BAD_REQUEST, f"settings with {count} topics are above the limit of {NAMES_MAX}")
 
 
 def _check_kind(settings: Settings, group: SubscriptionGroupConfig | None) -> None:
@@ -433,19 +539,20 @@ def _check_kind(settings: Settings, group: SubscriptionGroupConfig | None) -> No
         check_bound(name, parent, subscription.subscriptions[0].topic.name)
 
 
-def _fail_stream(call: Call, error: Exception) -> None:
-    """End a stream whose settings are refused.
+def _fail_stream(call: Call, error: Exception) -> int:
+    """End a stream whose settings are refused, and return their code.
 
     Source: RocketMQ's ``ClientActivity#processTelemetryException``.
     """
     found = failure(call, error)
-    if found.code == Code.UNAUTHORIZED:
+    if found.code in (Code.UNAUTHORIZED, Code.INVALID_CLIENT_PROPERTIES):
         call.send(TelemetryCommand(status=found).SerializeToString())
         call.end()
-        return
+        return found.code
     text = f"process client telemetryCommand failed. {found.message}"
     is_clients = isinstance(error, ProxyError) and Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR
     call.fail(CallStatus.INVALID_ARGUMENT if is_clients else CallStatus.INTERNAL, text)
+    return found.code
 
 
 def _recover(client: Client, asked: Asked) -> None:

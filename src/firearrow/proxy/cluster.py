@@ -33,7 +33,9 @@ from firearrow.net.access import Access
 from firearrow.net.address import addresses_of
 from firearrow.net.client import Client, Handler, ServerRequest
 from firearrow.net.exposition import Metrics
+from firearrow.net.grpc import drain
 from firearrow.net.operations import Operations, pages_of_server
+from firearrow.net.proxyheaders import networks_of
 from firearrow.net.replies import Reply, in_task, run
 from firearrow.net.server import Server
 from firearrow.net.tasks import Tasks
@@ -45,7 +47,7 @@ from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
 from firearrow.proxy.meter import CallMeter
 from firearrow.proxy.metrics import Sources, metrics_of
-from firearrow.proxy.service import Service
+from firearrow.proxy.service import Service, limits_of
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, ClusterInfo, Route, TopicConfig
@@ -199,6 +201,15 @@ class ClusterCalls:
     def tell(self, broker: str, request: AnyCommand) -> None:
         """Send a one-way request."""
         self._brokers.tell(broker, with_text(request))
+
+    def end_wait(self, request: AnyCommand) -> None:
+        """Do nothing: a broker has no request for that, and its late messages are given back."""
+
+    def pause(self) -> None:
+        """Do nothing: brokers do not know which client reads."""
+
+    def resume(self) -> None:
+        """Do nothing."""
 
     def close(self) -> None:
         """Do nothing: the connections are those of all."""
@@ -578,6 +589,8 @@ class ClusterProxy:
         if config.authentication_enabled:
             methods = {path: patient(method) for path, method in methods.items()}
         self._server.grpc_methods = methods
+        self._server.grpc_limits = limits_of(config)
+        self._server.proxy_headers.trusted = networks_of(config.proxy_protocol_trusted_networks)
         self.port = await self._server.bind(config.bind_address, config.grpc_server_port, shares_port=shares_port)
         try:
             await self.operations.bind(config.bind_address)
@@ -591,7 +604,10 @@ class ClusterProxy:
         return self.port
 
     async def stop(self) -> None:
-        """Give back the messages of clients, and close all connections."""
+        """Send clients away, let their pending calls end, give back their messages, and close all connections."""
+        self._server.retire_grpc()
+        self.service.end_waits()
+        await drain(self._server.grpc_peers, self._config.grpc_shutdown_time_seconds)
         self.service.stop()
         await self.operations.stop()
         await self._server.stop()

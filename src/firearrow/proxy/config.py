@@ -44,6 +44,7 @@ from firearrow.config.table import (
 from firearrow.config.tls import with_tls
 from firearrow.errors import ConfigError, MessageError
 from firearrow.javanumbers import INT_MAX, LONG_MAX, LONG_MIN
+from firearrow.net.proxyheaders import networks_of
 from firearrow.wire import fastjson
 
 KEY_GROUPS: Final = ("auth", "client")
@@ -61,6 +62,7 @@ AnyLong = Annotated[int, Meta(ge=LONG_MIN, le=LONG_MAX)]
 RpcList = Annotated[str, Meta(pattern=r"[\w., ]*", title="names of requests or request codes, separated by ,")]
 TopicName = Annotated[str, Meta(pattern="[%|a-zA-Z0-9_-]{1,127}", title="the name of a topic: letters, digits, %|_-")]
 DelayLevels = Annotated[str, Meta(pattern=r"\d{1,9}[smhd]( +\d{1,9}[smhd])*", title="numbers followed by s, m, h or d")]
+Networks = Annotated[str, Meta(pattern=r"[0-9a-fA-F.:/,; ]*", title="addresses and networks, separated by ,")]
 CollectorAddress = Annotated[
     str, Meta(pattern=r"((\[[0-9a-fA-F:.]+\]|[^\s:;\[\]]+):\d{1,5})?", title="host:port, or nothing")
 ]
@@ -88,6 +90,7 @@ class ProxyConfig(MetricsKeys, frozen=True):
     enable_remoting_local_proxy_grpc: Annotated[bool, "whether the port for remoting serves gRPC, too"] = True
     local_serve_addr: Annotated[OptionalHost, "address of the proxy for other proxies; empty: the first address of the machine"] = ""
     remoting_access_addr: Annotated[OptionalHost, "address of the proxy that remoting clients get in place of a broker's; empty: localServeAddr"] = ""
+    proxy_protocol_trusted_networks: Annotated[Networks, "addresses and networks of the load balancers whose PROXY header (version 1 or 2) names the client of a connection: `10.1.0.0/16, 192.0.2.7`. A header from elsewhere is read, and the connection keeps its own address. RocketMQ believes everybody"] = ""
     use_endpoint_port_from_request: Annotated[bool, "local: whether routes have the host and port that the client has reached; otherwise they have the broker's host and grpcServerPort, which a client behind a mapped port can't reach. cluster: they always do, unless routePort is set"] = False
     route_port: Annotated[Port, "port of the proxy in the routes that have the host that the client has reached; 0: the port that it has reached"] = 0
     namesrv_addr: Annotated[ServerList, "name servers, `host:port` separated by `;`; empty: those of NAMESRV_ADDR"] = ""
@@ -219,6 +222,7 @@ class ProxyConfig(MetricsKeys, frozen=True):
                 "authorizationEnabled=true needs authenticationEnabled=true: otherwise any client could "
                 "pretend to be any user"
             )
+        networks_of(self.proxy_protocol_trusted_networks)
         if self.metric_collector_mode == "on" and not self.metric_collector_address:
             raise ConfigError("metricCollectorMode=on needs metricCollectorAddress")
         least = self.grpc_client_consumer_min_long_polling_timeout_millis

@@ -25,7 +25,7 @@ from firearrow.net.grpc import Call
 from firearrow.net.replies import Reply, run
 from firearrow.proxy.access import Users
 from firearrow.proxy.brokers import Brokers
-from firearrow.proxy.calls import Context
+from firearrow.proxy.calls import Context, leave_turn
 from firearrow.proxy.clients import Client, Clients
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.delivery import message_of, records_in
@@ -52,13 +52,15 @@ from firearrow.proxy.renewal import Renewal
 from firearrow.proxy.statuses import ProxyError, status, status_of, status_of_all, status_of_answer
 from firearrow.proxy.times import duration_ms, timestamp_of
 from firearrow.proxy.validation import check_filter, check_group, check_invisible_ms, check_topic
-from firearrow.wire.client_bodies import SubscriptionGroupConfig, tags_in
+from firearrow.proxy.waits import Waits
+from firearrow.wire import fastjson
+from firearrow.wire.client_bodies import BatchAckBody, SubscriptionGroupConfig, tags_in
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import request as remoting_request
 from firearrow.wire.command import typed_request
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import PopMessage
-from firearrow.wire.pop import ANY_QUEUE, TOPIC, Handle, parse_order_counts
+from firearrow.wire.pop import ANY_QUEUE, TOPIC, Handle, batch_acks, parse_order_counts
 
 log = logging.getLogger(__name__)
 
@@ -68,11 +70,9 @@ ATTEMPT_CHARS_MAX: Final = 255
 FROM_NOW: Final = 1  # of RocketMQ's ConsumeInitMode: a new group begins at the end
 ACK_MS_MAX: Final = 3000
 POP_MORE_MS: Final = 3000  # for the answer, beyond the broker's own waiting time
+BATCH_BITS_MAX: Final = 4096  # from the first offset of a pop to that of its message
 NACK_MS: Final = 1000
 """Invisible time of messages that were popped for a client that has given up."""
-_NO_SETTINGS: Final = (
-    "cannot find client settings for this client: messages are renewed only for a client with a Telemetry stream"
-)
 _NO_POLLING_TIME: Final = "The deadline time remaining is not enough for polling, please check network condition"
 _POLLING_CODE_SINCE: Final = "5.0.3"
 _NOTHING: Final[dict[int, tuple[Code, str]]] = {
@@ -83,16 +83,30 @@ _NOTHING: Final[dict[int, tuple[Code, str]]] = {
 
 
 class _Popped(NamedTuple):
-    """A received message, its handle, and the count of its earlier deliveries."""
+    """A received message, the text of its handle, and the count of its earlier deliveries."""
 
     view: MessageView
-    receipt: Receipt
+    handle: str
     attempts: int
+    lite_topic: str = ""
+
+    @property
+    def receipt(self) -> Receipt:
+        """Handle of the message; most messages need its text only."""
+        return parse_receipt(self.handle, self.lite_topic)
 
     @property
     def message_id(self) -> str:
         """Id from its sender, or otherwise the address of its record."""
         return self.view.unique_key or self.view.offset_message_id
+
+
+class _Acked(NamedTuple):
+    """A message to acknowledge, and the place of the result; without ``reply`` the request is for several messages."""
+
+    result: AckMessageResultEntry
+    receipt: Receipt
+    reply: Reply[AnyCommand] | None = None
 
 
 class Consuming:
@@ -106,6 +120,7 @@ class Consuming:
         self._clock = clock
         self._renewed = Renewed()
         self.renewal = Renewal(self._renewed, config, clock)
+        self.waits = Waits()
         self._turn = count()
         self.received: Final = Rate()
         """Messages that clients received."""
@@ -117,11 +132,11 @@ class Consuming:
         client = self._clients.of(context)
         topic, group = request.message_queue.topic.name, request.group.name
         renews = self._config.enable_proxy_auto_renew and request.auto_renew
-        if client is None and renews:
-            raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, _NO_SETTINGS)
-        wait_ms = self._wait_ms(context, request, client)
         check_topic(topic)
         check_group(group)
+        if client is None and renews:
+            client = await self._clients.presumed(context, request)
+        wait_ms = self._wait_ms(context, request, client)
         if renews:
             invisible_ms = self._config.default_invisible_time_mills
         else:
@@ -139,7 +154,7 @@ class Consuming:
             command = self._pop_of_lite(context, request, invisible_ms, wait_ms, broker)
         else:
             command = self._pop(request, invisible_ms, wait_ms, in_order=in_order)
-        answer = await context.link.call(broker, command, wait_ms + POP_MORE_MS)
+        answer = await self.waits.answer(context, broker, command, wait_ms + POP_MORE_MS)
         context.link.prove(context.user)  # another call of the connection may have been another user's
         if answer.code:
             return _send_nothing(context.call, answer, self._clock.now_ms())
@@ -253,15 +268,16 @@ class Consuming:
         if not taken:
             _send_status(call, status(Code.MESSAGE_NOT_FOUND, "no match message"), self._clock.now_ms())
             return Code.MESSAGE_NOT_FOUND
-        call.send(ReceiveMessageResponse(status=status(Code.OK)).SerializeToString())
+        parts = [_FOUND]
         for one in taken:
             message = message_of(one.view, topic, one.attempts)
-            message.system_properties.receipt_handle = str(one.receipt)
-            call.send(ReceiveMessageResponse(message=message).SerializeToString())
+            message.system_properties.receipt_handle = one.handle
+            parts.append(ReceiveMessageResponse(message=message).SerializeToString())
             if renewed_for is not None:
                 self.renewal.add(renewed_for, group, topic, one.receipt, one.attempts)
         now_ms = self._clock.now_ms()
-        _send_time(call, now_ms)
+        parts.append(_time_part(now_ms))
+        call.answer_all(parts)
         self.received.add(len(taken), now_ms)
         return Code.OK
 
@@ -273,35 +289,55 @@ class Consuming:
         check_group(request.group.name)
         topic, group = request.topic.name, request.group.name
         answer = AckMessageResponse()
-        sent: list[tuple[AckMessageResultEntry, Receipt | None, Reply[AnyCommand] | None]] = []
-        for entry in request.entries:
+        sent: list[_Acked] = []
+        together: dict[str, list[_Acked]] = {}  # by brokers
+        for number, entry in enumerate(request.entries):
+            await leave_turn(number)
             result = answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
             try:
-                receipt = self._valid(group, topic, entry.receipt_handle, entry.lite_topic)
+                receipt = await self._valid(group, topic, entry.receipt_handle, entry.lite_topic)
             except ProxyError as error:
                 result.status.CopyFrom(status_of(error))
-                sent.append((result, None, None))
+                continue
+            broker = receipt.handle.broker_name
+            if self._config.enable_batch_ack and not entry.lite_topic and is_batchable(receipt.handle):
+                together.setdefault(broker, []).append(_Acked(result, receipt))
                 continue
             command = remoting_request(RequestCode.ACK_MESSAGE, receipt.fields(group, topic))
-            sent.append((result, receipt, context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX)))
-        for result, acked, reply in sent:
-            if reply is not None and acked is not None:
-                result.status.CopyFrom(await self._acknowledged(reply, group, topic, acked))
+            sent.append(_Acked(result, receipt, context.link.call(broker, command, ACK_MS_MAX)))
+        for acked in sent:
+            assert acked.reply is not None, "each has its request"
+            acked.result.status.CopyFrom(await self._acknowledged(acked.reply, group, topic, acked.receipt))
+        for broker, some in together.items():
+            outcome = await self._acknowledged_together(context, broker, group, topic, some)
+            for acked in some:
+                acked.result.status.CopyFrom(outcome)
         codes = {Code(entry.status.code) for entry in answer.entries}
         answer.status.CopyFrom(status_of_all(codes, "ack message result is empty"))
         return answer
+
+    async def _acknowledged_together(
+        self, context: Context, broker: str, group: str, topic: str, some: Sequence[_Acked]
+    ) -> Status:
+        body = BatchAckBody(broker, batch_acks(group, topic, [acked.receipt.handle for acked in some]))
+        command = remoting_request(RequestCode.BATCH_ACK_MESSAGE, {"bname": broker}, fastjson.dumps(body))
+        try:
+            answer = await context.link.call(broker, command, ACK_MS_MAX)
+        except (ProxyError, OSError) as error:
+            return status_of(_about_handle(error))
+        if not answer.code:
+            for acked in some:
+                self._done(group, topic, acked.receipt)
+        return _status_of_ack(answer)
 
     async def _acknowledged(self, reply: Reply[AnyCommand], group: str, topic: str, receipt: Receipt) -> Status:
         try:
             answer = await reply
         except (ProxyError, OSError) as error:
             return status_of(_about_handle(error))
-        if answer.code == ResponseCode.SUCCESS:
+        if not answer.code:
             self._done(group, topic, receipt)
-            return status(Code.OK)
-        if answer.code in (ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL):
-            return status(Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
-        return status_of_answer(answer.code, answer.remark)
+        return _status_of_ack(answer)
 
     async def change(
         self, context: Context, request: ChangeInvisibleDurationRequest
@@ -312,7 +348,7 @@ class Consuming:
         invisible_ms = duration_ms(request.invisible_duration)
         check_invisible_ms(invisible_ms, self._config)
         topic, group = request.topic.name, request.group.name
-        receipt = self._valid(group, topic, request.receipt_handle, request.lite_topic)
+        receipt = await self._valid(group, topic, request.receipt_handle, request.lite_topic)
         self.renewal.drop(group, topic, receipt)
         fields = receipt.fields(group, topic) | {"invisibleTime": str(invisible_ms)}
         if request.suspend:
@@ -330,16 +366,23 @@ class Consuming:
         check_topic(request.topic.name)
         check_group(request.group.name)
         topic, group = request.topic.name, request.group.name
-        receipt = self._renewed.newest(group, topic, parse_receipt(request.receipt_handle, request.lite_topic))
+        receipt = await self._newest(group, topic, request.receipt_handle, request.lite_topic)
         if receipt.log_offset is None:
             raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
         await _answer(context, receipt, _burial(receipt, group, topic, request.message_id))
         self._drop(context, receipt, group, topic)
         return ForwardMessageToDeadLetterQueueResponse(status=status(Code.OK))
 
-    def _valid(self, group: str, topic: str, text: str, lite_topic: str) -> Receipt:
+    async def _newest(self, group: str, topic: str, text: str, lite_topic: str) -> Receipt:
+        """Newest handle of a message, after a renewal in progress; ProxyError for a text that is none."""
+        receipt = parse_receipt(text, lite_topic)
+        if self.renewal.in_progress:
+            await self.renewal.settled(group, topic, receipt)
+        return self._renewed.newest(group, topic, receipt)
+
+    async def _valid(self, group: str, topic: str, text: str, lite_topic: str) -> Receipt:
         """Newest handle of a message that is still invisible; ProxyError for any other."""
-        receipt = self._renewed.newest(group, topic, parse_receipt(text, lite_topic))
+        receipt = await self._newest(group, topic, text, lite_topic)
         if receipt.handle.visible_ms <= self._clock.now_ms():
             self._done(group, topic, receipt)
             raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
@@ -397,6 +440,22 @@ def _about_handle(error: ProxyError | OSError) -> ProxyError | OSError:
     return error
 
 
+def is_batchable(handle: Handle) -> bool:
+    """Tell whether a handle may stand in a request that acknowledges several messages, as a bit of its pop.
+
+    A client can name any offset, and each would be a bit.
+    """
+    return not handle.is_ordered and 0 <= handle.queue_offset - handle.start_offset < BATCH_BITS_MAX
+
+
+def _status_of_ack(answer: AnyCommand) -> Status:
+    if answer.code == ResponseCode.SUCCESS:
+        return status(Code.OK)
+    if answer.code in (ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL):
+        return status(Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
+    return status_of_answer(answer.code, answer.remark)
+
+
 def _check_texts(request: ReceiveMessageRequest) -> None:
     """Refuse texts that are longer than a broker takes."""
     if len(request.filter_expression.expression) > EXPRESSION_CHARS_MAX:
@@ -415,8 +474,8 @@ def _popped(answer: AnyCommand, queue: Queue, *, in_order: bool) -> list[_Popped
     found: list[_Popped] = []
     for view in records_in(answer.body):
         text = view.properties.get(keys_of.POP_CHECKPOINT) or handles.of(view)
-        receipt = parse_receipt(f"{text} {view.physical_offset}")
-        found.append(_Popped(view, receipt, times_of(view, counts) if counts else view.reconsume_times))
+        attempts = times_of(view, counts) if counts else view.reconsume_times
+        found.append(_Popped(view, f"{text} {view.physical_offset}", attempts))
     return found
 
 
@@ -432,7 +491,7 @@ def _popped_of_lite(answer: AnyCommand, topic: str, broker: str) -> list[_Popped
         handle = Handle(offset, *times, TOPIC, broker, 0, offset)
         words = counts[number].split(" ") if number < len(counts) else []
         attempts = int(words[-1]) if len(words) == 3 else 0
-        found.append(_Popped(view, Receipt(handle, view.physical_offset, lite_topic), attempts))
+        found.append(_Popped(view, f"{handle} {view.physical_offset}", attempts, lite_topic))
     return found
 
 
@@ -475,11 +534,10 @@ def _tags(expression: FilterExpression) -> frozenset[str] | None:
 
 def fail_receive(call: Call, outcome: Status) -> None:
     """Send the answer to a receive that failed."""
-    call.send(ReceiveMessageResponse(status=outcome).SerializeToString())
     stamp = Timestamp()
     stamp.GetCurrentTime()
-    call.send(ReceiveMessageResponse(delivery_timestamp=stamp).SerializeToString())
-    call.end()
+    parts = ReceiveMessageResponse(status=outcome), ReceiveMessageResponse(delivery_timestamp=stamp)
+    call.answer_all(part.SerializeToString() for part in parts)
 
 
 def _send_nothing(call: Call, answer: AnyCommand, now_ms: int) -> Code:
@@ -491,10 +549,13 @@ def _send_nothing(call: Call, answer: AnyCommand, now_ms: int) -> Code:
 
 
 def _send_status(call: Call, outcome: Status, now_ms: int) -> None:
-    call.send(ReceiveMessageResponse(status=outcome).SerializeToString())
-    _send_time(call, now_ms)
+    call.answer_all((ReceiveMessageResponse(status=outcome).SerializeToString(), _time_part(now_ms)))
 
 
-def _send_time(call: Call, now_ms: int) -> None:
-    stamp = timestamp_of(now_ms)
-    call.send(ReceiveMessageResponse(delivery_timestamp=stamp).SerializeToString())
+def _time_part(now_ms: int) -> bytes:
+    """Last part of an answer."""
+    return ReceiveMessageResponse(delivery_timestamp=timestamp_of(now_ms)).SerializeToString()
+
+
+_FOUND: Final = ReceiveMessageResponse(status=status(Code.OK)).SerializeToString()
+"""First part of an answer with messages."""

@@ -49,6 +49,13 @@ class Health:
         for call in self._watching:
             call.send(status)
 
+    def stop(self) -> None:
+        """Send the calls that watch it that the server does not serve any more, and end them."""
+        self.change(is_serving=False)
+        watching, self._watching = self._watching, set()
+        for call in watching:
+            call.end()
+
     def _status(self) -> bytes:
         known = m.HealthCheckResponse.ServingStatus
         status = known.SERVING if self._is_serving else known.NOT_SERVING

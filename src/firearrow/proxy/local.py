@@ -15,17 +15,19 @@ from firearrow.broker.core import Broker
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.net.address import host_and_port
-from firearrow.net.grpc import Call
+from firearrow.net.grpc import Call, drain
 from firearrow.net.loopback import Loopback
+from firearrow.net.proxyheaders import networks_of
 from firearrow.net.replies import Reply
 from firearrow.net.server import Peer
+from firearrow.net.tls import Door
 from firearrow.proxy.access import Anyone, Signed, Users, claimed_user
 from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
 from firearrow.proxy.meter import CallMeter
 from firearrow.proxy.metrics import Sources, part_of
-from firearrow.proxy.service import Service
+from firearrow.proxy.service import Service, limits_of
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, QueueData, Route, TopicConfig
@@ -75,6 +77,18 @@ class LocalLink:
         """Send a one-way request."""
         if broker == self._broker_name:
             self._loopback.tell(request)
+
+    def end_wait(self, request: AnyCommand) -> None:
+        """Let a request that waits for messages be answered now, without any."""
+        self._loopback.end_wait(request)
+
+    def pause(self) -> None:
+        """Note that the client does not read."""
+        self._loopback.pause()
+
+    def resume(self) -> None:
+        """Note that the client reads again."""
+        self._loopback.resume()
 
     def close(self) -> None:
         """Close; the broker forgets the client."""
@@ -241,11 +255,34 @@ class LocalProxy:
 
     async def start(self, host: str) -> int:
         """Listen on the port of the configuration (0: a free one) and return it; CannotListen if that fails."""
-        server = self._broker.server
+        server, config = self._broker.server, self._config
+        server.grpc_limits = limits_of(config)
+        server.grpc_door = self._door()
+        server.proxy_headers.trusted = networks_of(config.proxy_protocol_trusted_networks)
+        server.grpc_everywhere = config.enable_remoting_local_proxy_grpc
+        self.port = await server.serve_also(host, config.grpc_server_port, is_for_grpc=True)
         server.grpc_methods = self.service.methods()
-        self.port = await server.serve_also(host, self._config.grpc_server_port)
         return self.port
 
-    def stop(self) -> None:
-        """Give back the messages of clients; the broker's stop closes the connections."""
+    def _door(self) -> Door | None:
+        """Make a door of the gRPC port with the proxy's certificate, unless the broker's own door will do.
+
+        Clients of RocketMQ 5 encrypt by default, so a broker without a certificate has one for this run there.
+        """
+        broker, config = self._broker.config, self._config
+        has_certificate = bool(broker.tls_server_cert_path or broker.tls_test_mode_enable)
+        is_wanted = config.tls_server_cert_path or (config.tls_test_mode_enable and not has_certificate)
+        if broker.tls_server_mode == "disabled" or not is_wanted:
+            return None
+        return Door(config, lambda: self._broker.server.loop, makes_late=True)
+
+    async def stop(self) -> None:
+        """Send clients away, let their pending calls end, and give back their messages.
+
+        The broker's stop closes the connections.
+        """
+        server = self._broker.server
+        server.retire_grpc()
+        self.service.end_waits()
+        await drain(server.grpc_peers, self._config.grpc_shutdown_time_seconds)
         self.service.stop()

@@ -34,6 +34,7 @@ from firearrow.proxy.messages import (
 from firearrow.proxy.statuses import ProxyError, status
 from firearrow.proxy.times import duration_ms, time_ms
 from firearrow.proxy.validation import check_filter, check_group, check_topic
+from firearrow.proxy.waits import Waits
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import request as remoting_request
 from firearrow.wire.frame import AnyCommand
@@ -56,6 +57,7 @@ class Offsets:
     def __init__(self, brokers: Brokers, config: ProxyConfig) -> None:
         self._brokers = brokers
         self._config = config
+        self.waits = Waits()
 
     async def pull(self, context: Context, request: PullMessageRequest) -> Code:
         """Send the messages of a queue from an offset on: first a status, at last the next offset. Return the code."""
@@ -80,7 +82,8 @@ class Offsets:
             "subVersion": "0",
             "expressionType": "SQL92" if expression.type == FilterType.SQL else "TAG",
         }
-        answer = await _answer(context, queue, RequestCode.PULL_MESSAGE, fields, wait_ms + CALL_MS_MAX)
+        command = remoting_request(RequestCode.PULL_MESSAGE, fields)
+        answer = await self.waits.answer(context, queue.broker.name, command, wait_ms + CALL_MS_MAX)
         call = context.call
         if answer.code == ResponseCode.SUCCESS:
             code = Code.OK

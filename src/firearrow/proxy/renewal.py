@@ -17,7 +17,7 @@ from typing import Final
 
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
-from firearrow.net.replies import run
+from firearrow.net.replies import Reply, run
 from firearrow.proxy.clients import Client
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.handles import Place, Receipt, Renewed, place_of
@@ -36,7 +36,7 @@ _GONE: Final = (ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL)
 class _Renewed:
     """A message that is renewed, and the state of its renewal."""
 
-    __slots__ = ("attempts", "client", "failures", "group", "popped_ms", "receipt", "times", "topic")
+    __slots__ = ("attempts", "changing", "client", "failures", "group", "popped_ms", "receipt", "times", "topic")
 
     def __init__(self, client: Client, group: str, topic: str, receipt: Receipt, attempts: int) -> None:
         self.client = client
@@ -47,6 +47,7 @@ class _Renewed:
         self.popped_ms = receipt.handle.pop_ms
         self.times = 0
         self.failures = 0
+        self.changing: list[Reply[None]] | None = None  # the waiters for the renewal in progress
 
 
 class Renewal:
@@ -57,6 +58,8 @@ class Renewal:
         self._config = config
         self._clock = clock
         self._messages: dict[Place, _Renewed] = {}
+        self.in_progress = 0
+        """Count of renewals that a broker has not answered yet."""
         self._due: list[tuple[int, int, Place]] = []  # a heap of times in ms; entries of dropped messages stay in it
         self._number = count()
         self._timer: asyncio.TimerHandle | None = None
@@ -76,6 +79,20 @@ class Renewal:
         """Renew a message no longer."""
         if self._messages:
             self._forget(place_of(group, topic, receipt))
+
+    async def settled(self, group: str, topic: str, receipt: Receipt) -> None:
+        """Wait for the end of a renewal in progress, which replaces the message's handle, but not for ever."""
+        message = self._messages.get(place_of(group, topic, receipt)) if self.in_progress else None
+        if message is None or message.changing is None:
+            return
+        reply: Reply[None] = Reply()
+        message.changing.append(reply)
+        seconds = self._config.lock_timeout_ms_in_handle_group / 1000
+        timer = asyncio.get_running_loop().call_later(seconds, _settle, reply)
+        try:
+            await reply
+        finally:
+            timer.cancel()
 
     def _forget(self, place: Place) -> _Renewed | None:
         message = self._messages.pop(place, None)
@@ -138,8 +155,16 @@ class Renewal:
         fields = message.receipt.fields(message.group, message.topic) | {"invisibleTime": str(invisible_ms)}
         command = remoting_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
 
+        if place is not None:
+            message.changing = []
+            self.in_progress += 1
+        reply = link.call(handle.broker_name, command, CHANGE_MS_MAX)
+
         async def change() -> None:
-            answer = await link.call(handle.broker_name, command, CHANGE_MS_MAX)
+            try:
+                answer = await reply
+            finally:
+                self._note_answer(place, message)
             if answer.code == ResponseCode.SUCCESS:
                 message.receipt = message.receipt.changed(answer.ext)
                 self._renewed.note(message.group, message.topic, message.receipt)
@@ -152,6 +177,13 @@ class Renewal:
                 self._go_on(place, message)
 
         run(change(), lambda _: None, lambda error: self._failed(place, message, error))
+
+    def _note_answer(self, place: Place | None, message: _Renewed) -> None:
+        if place is not None:
+            self.in_progress -= 1
+            waiting, message.changing = message.changing or [], None
+            for reply in waiting:
+                asyncio.get_running_loop().call_soon(_settle, reply)  # when the new handle is noted
 
     def _failed(self, place: Place | None, message: _Renewed, error: Exception) -> None:
         log.warning("invisible time can't be extended", extra={"group": message.group, "error": error})
@@ -179,3 +211,8 @@ def _redelivery_ms(message: _Renewed) -> int:
         return min(int(duration_ms(backoff.initial) * backoff.multiplier ** min(message.attempts, 32)), longest_ms)
     delays = policy.customized_backoff.next
     return duration_ms(delays[min(message.attempts + 2, len(delays) - 1)])
+
+
+def _settle(reply: Reply[None]) -> None:
+    if not reply.done():
+        reply.set_result(None)

@@ -9,16 +9,27 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from firearrow.clock import Clock
-from firearrow.net.grpc import Call, GrpcPeer, Method
+from firearrow.net.grpc import Call, GrpcLimits, GrpcPeer, Method
 from firearrow.proxy.access import Users
 from firearrow.proxy.admin import SERVICE as ADMIN
 from firearrow.proxy.admin import Admin
 from firearrow.proxy.adminservers import Activity
 from firearrow.proxy.brokers import Asked, Brokers, Link
-from firearrow.proxy.calls import SERVICE, Context, Door, client_id_of, read, streaming, table_of, text_of, unary
+from firearrow.proxy.calls import (
+    SERVICE,
+    CallLimit,
+    Context,
+    Door,
+    client_id_of,
+    read,
+    streaming,
+    table_of,
+    text_of,
+    unary,
+)
 from firearrow.proxy.clientmetrics import SERVICE as OTLP
 from firearrow.proxy.clientmetrics import ClientMetrics
-from firearrow.proxy.clients import Clients
+from firearrow.proxy.clients import TELEMETRY_BYTES_MAX, Clients
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.consuming import Consuming, fail_receive
 from firearrow.proxy.health import SERVICE as HEALTH
@@ -63,6 +74,16 @@ from firearrow.proxy.producing import Producing
 from firearrow.proxy.reflection import Reflection
 from firearrow.proxy.routes import Routes
 from firearrow.proxy.statuses import ProxyError, status_of
+from firearrow.wire.http2 import STREAMS_MAX
+
+
+def limits_of(config: ProxyConfig) -> GrpcLimits:
+    """Return the limits of connections by the proxy's configuration."""
+    return GrpcLimits(
+        config.grpc_max_inbound_message_size,
+        min(config.grpc_max_concurrent_calls_per_connection, STREAMS_MAX),
+        config.grpc_client_idle_time_mills / 1000,
+    )
 
 
 class Service:
@@ -82,6 +103,10 @@ class Service:
         self.meter: Final = meter
         self._brokers = brokers
         self._users = users
+        self._config = config
+        self._door = Door(self._open, meter)
+        self._managing = CallLimit(config.grpc_client_manager_thread_queue_capacity)
+        self._receiving = CallLimit(config.grpc_consumer_thread_queue_capacity)
         self.clients: Final = Clients(brokers, users, config, clock)
         self.consuming: Final = Consuming(brokers, users, self.clients, config, clock)
         self._producing = Producing(brokers, config, clock)
@@ -100,65 +125,100 @@ class Service:
         """Methods of all services by their paths."""
         for_tools = Door(self._open_for_tool, self.meter)
         return {
-            **self._messaging(),
+            **table_of([*self._of_clients(), *self._of_producers(), *self._of_consumers(), *self._of_offsets()]),
             **self._admin.methods(for_tools),
             **(self.client_metrics.methods(for_tools) if self.client_metrics is not None else {}),
             **self.health.methods(),
             **Reflection([*self._services, HEALTH]).methods(),
         }
 
-    def _messaging(self) -> Mapping[bytes, Method]:
-        one, clients, offsets = Door(self._open, self.meter), self.clients, self._offsets
-        consuming, producing = self.consuming, self._producing
-        return table_of(
-            [
-                unary("QueryRoute", QueryRouteRequest, QueryRouteResponse, one, self._routes.route),
-                unary("Heartbeat", HeartbeatRequest, HeartbeatResponse, one, clients.heartbeat),
-                unary("SendMessage", SendMessageRequest, SendMessageResponse, one, producing.send),
-                unary("QueryAssignment", QueryAssignmentRequest, QueryAssignmentResponse, one, self._routes.assignment),
-                streaming("ReceiveMessage", ReceiveMessageRequest, one, consuming.receive, fail_receive),
-                unary("AckMessage", AckMessageRequest, AckMessageResponse, one, consuming.ack),
-                unary(
-                    "ForwardMessageToDeadLetterQueue",
-                    ForwardMessageToDeadLetterQueueRequest,
-                    ForwardMessageToDeadLetterQueueResponse,
-                    one,
-                    consuming.forward,
-                ),
-                unary("EndTransaction", EndTransactionRequest, EndTransactionResponse, one, producing.end),
-                Method("Telemetry", self._telemetry, takes_stream=True),
-                unary(
-                    "NotifyClientTermination",
-                    NotifyClientTerminationRequest,
-                    NotifyClientTerminationResponse,
-                    one,
-                    clients.terminated,
-                ),
-                unary(
-                    "ChangeInvisibleDuration",
-                    ChangeInvisibleDurationRequest,
-                    ChangeInvisibleDurationResponse,
-                    one,
-                    consuming.change,
-                ),
-                unary("RecallMessage", RecallMessageRequest, RecallMessageResponse, one, producing.recall),
-                unary(
-                    "SyncLiteSubscription",
-                    SyncLiteSubscriptionRequest,
-                    SyncLiteSubscriptionResponse,
-                    one,
-                    self._lite.sync,
-                ),
-                streaming("PullMessage", PullMessageRequest, one, offsets.pull, fail_pull),
-                unary("UpdateOffset", UpdateOffsetRequest, UpdateOffsetResponse, one, offsets.update),
-                unary("GetOffset", GetOffsetRequest, GetOffsetResponse, one, offsets.get),
-                unary("QueryOffset", QueryOffsetRequest, QueryOffsetResponse, one, offsets.query),
-            ]
-        )
+    def _of_clients(self) -> list[Method]:
+        """Methods of all clients: routes, and the registration of a client."""
+        one, clients, managing = self._door, self.clients, self._managing
+        routing, routes = CallLimit(self._config.grpc_route_thread_queue_capacity), self._routes
+        return [
+            unary("QueryRoute", QueryRouteRequest, QueryRouteResponse, one, routing, routes.route),
+            unary("QueryAssignment", QueryAssignmentRequest, QueryAssignmentResponse, one, routing, routes.assignment),
+            unary("Heartbeat", HeartbeatRequest, HeartbeatResponse, one, managing, clients.heartbeat),
+            Method("Telemetry", self._telemetry, takes_stream=True),
+            unary(
+                "NotifyClientTermination",
+                NotifyClientTerminationRequest,
+                NotifyClientTerminationResponse,
+                one,
+                managing,
+                clients.terminated,
+            ),
+            unary(
+                "SyncLiteSubscription",
+                SyncLiteSubscriptionRequest,
+                SyncLiteSubscriptionResponse,
+                one,
+                managing,
+                self._lite.sync,
+            ),
+        ]
+
+    def _of_producers(self) -> list[Method]:
+        one, config, producing = self._door, self._config, self._producing
+        sending = CallLimit(config.grpc_producer_thread_queue_capacity)
+        deciding = CallLimit(config.grpc_transaction_thread_queue_capacity)
+        return [
+            unary(
+                "SendMessage",
+                SendMessageRequest,
+                SendMessageResponse,
+                one,
+                sending,
+                producing.send,
+                bytes_max=config.grpc_max_inbound_message_size,
+            ),
+            unary("EndTransaction", EndTransactionRequest, EndTransactionResponse, one, deciding, producing.end),
+            unary("RecallMessage", RecallMessageRequest, RecallMessageResponse, one, sending, producing.recall),
+        ]
+
+    def _of_consumers(self) -> list[Method]:
+        one, consuming, receiving = self._door, self.consuming, self._receiving
+        return [
+            streaming("ReceiveMessage", ReceiveMessageRequest, one, receiving, consuming.receive, fail_receive),
+            unary("AckMessage", AckMessageRequest, AckMessageResponse, one, receiving, consuming.ack),
+            unary(
+                "ForwardMessageToDeadLetterQueue",
+                ForwardMessageToDeadLetterQueueRequest,
+                ForwardMessageToDeadLetterQueueResponse,
+                one,
+                receiving,
+                consuming.forward,
+            ),
+            unary(
+                "ChangeInvisibleDuration",
+                ChangeInvisibleDurationRequest,
+                ChangeInvisibleDurationResponse,
+                one,
+                receiving,
+                consuming.change,
+                echoed="receipt_handle",
+            ),
+        ]
+
+    def _of_offsets(self) -> list[Method]:
+        one, offsets, receiving = self._door, self._offsets, self._receiving
+        return [
+            streaming("PullMessage", PullMessageRequest, one, receiving, offsets.pull, fail_pull),
+            unary("UpdateOffset", UpdateOffsetRequest, UpdateOffsetResponse, one, receiving, offsets.update),
+            unary("GetOffset", GetOffsetRequest, GetOffsetResponse, one, receiving, offsets.get),
+            unary("QueryOffset", QueryOffsetRequest, QueryOffsetResponse, one, receiving, offsets.query),
+        ]
+
+    def end_waits(self) -> None:
+        """Answer the calls that wait for messages, or for a change of the server's health."""
+        self.health.stop()
+        self.consuming.waits.end()
+        self._offsets.waits.end()
 
     def stop(self) -> None:
-        """Tell load balancers that the server stops, and give back the messages that clients have not acknowledged."""
-        self.health.change(is_serving=False)
+        """Give back the messages that clients have not acknowledged."""
+        self.clients.stop()
         self.consuming.renewal.stop()
 
     def _open(self, call: Call) -> Context:
@@ -184,7 +244,8 @@ class Service:
     def _telemetry(self, call: Call, data: bytes) -> None:
         try:
             context = self._open(call)
-            command = read(TelemetryCommand, data)
+            command = read(TelemetryCommand, data, TELEMETRY_BYTES_MAX)
+            self._managing.check()
         except ProxyError as error:
             call.send(TelemetryCommand(status=status_of(error)).SerializeToString())
             call.end()
@@ -192,7 +253,7 @@ class Service:
         if call.ended is None:
             call.cancelled = lambda: self.clients.stream_ended(context, is_broken=True)
             call.ended = lambda: self._stream_ended(context)
-        self.clients.telemetry(context, command, self._count_settings)
+        self.clients.telemetry(context, command, self._managing, self._count_settings)
 
     def _count_settings(self, call: Call, code: int) -> None:
         if self.meter is not None:

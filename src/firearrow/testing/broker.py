@@ -119,7 +119,7 @@ class EmbeddedBroker:
     async def _stop(self) -> None:
         proxy, self._proxy = self._proxy, None
         if proxy is not None:
-            proxy.stop()
+            await proxy.stop()
         server, self._server = self._server, None
         if server is not None:
             self._delay_levels = server.settings.store.message_delay_level

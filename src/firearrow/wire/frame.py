@@ -64,6 +64,7 @@ from firearrow.wire.headers import (
     SendMessageV2,
     UpdateConsumerOffset,
 )
+from firearrow.wire.proxyheader import BEGINS as PROXY_HEADERS
 
 KIND_JSON: Final = 0
 
@@ -291,7 +292,7 @@ FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 # joined to the one before it, until that one reaches the second limit.
 CHUNK_BYTES_SMALL: Final = 1024
 CHUNK_BYTES_FULL: Final = 64 * 1024
-_HTTP2: Final = b"PRI "
+_GREETINGS: Final = (b"PRI ", *PROXY_HEADERS)
 _TLS_HANDSHAKE: Final = 0x16
 
 
@@ -323,7 +324,7 @@ class Connection:
         self.held_bytes = 0  # bytes of a frame that is not whole yet
         self.frames_begun = 0  # count of frames that were not whole at first
         self.violation: str | None = None
-        self.hello = b""  # the first bytes of a TLS handshake or of HTTP/2, if one was the violation
+        self.hello = b""  # the first bytes of TLS, HTTP/2 or a PROXY header, if one was the violation
 
     @property
     def missing_bytes(self) -> int:
@@ -363,7 +364,7 @@ class Connection:
         while end - at >= 8:
             total, word = LENGTHS.unpack_from(data, at)
             if total > bytes_max:
-                if not at and (data[at] == _TLS_HANDSHAKE or data.startswith(_HTTP2)):
+                if not at and (data[at] == _TLS_HANDSHAKE or data.startswith(_GREETINGS)):
                     self.hello = data
                 raise RemoteProtocolError(self._bad_length(total, data[at]))
             stop = at + 4 + total

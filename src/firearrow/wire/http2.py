@@ -155,12 +155,14 @@ class _Broken(Exception):
 class Http2:
     """One connection of a client.
 
-    ``send`` gets frames that belong to no answer, whenever there are some. ``violation`` says why the connection must
-    be closed, once what was sent has left.
+    ``send`` gets frames that belong to no answer, whenever there are some. ``streams_max`` limits the calls at a time.
+    ``violation`` says why the connection must be closed, once what was sent has left.
     """
 
-    def __init__(self, send: Callable[[bytes], None]) -> None:
+    def __init__(self, send: Callable[[bytes], None], streams_max: int = STREAMS_MAX) -> None:
+        assert 0 < streams_max <= STREAMS_MAX, "memory is planned for no more"
         self._send = send
+        self._streams_max = streams_max
         self._decoder = Decoder(head_of)
         self._buffer = b""
         self._has_begun = self._has_settings = False
@@ -183,11 +185,16 @@ class Http2:
         self._is_leaving = False
         self.violation: str | None = None
 
+    @property
+    def is_leaving(self) -> bool:
+        """Tell whether the client knows that no more calls are taken."""
+        return self._is_leaving
+
     def begin(self) -> bytes:
         """Return the first frames of the server."""
         settings = b"".join(
             (
-                _SETTING.pack(_MAX_CONCURRENT_STREAMS, STREAMS_MAX),
+                _SETTING.pack(_MAX_CONCURRENT_STREAMS, self._streams_max),
                 _SETTING.pack(_INITIAL_WINDOW_SIZE, STREAM_WINDOW_BYTES),
                 _SETTING.pack(_MAX_HEADER_LIST_SIZE, min(BLOCK_BYTES_MAX, FIELDS_BYTES_MAX)),
             )
@@ -371,7 +378,7 @@ class Http2:
             self._send_reset(stream_id, ErrorCode.PROTOCOL_ERROR)
             self._count_reset()
             return
-        if len(self.streams) >= STREAMS_MAX or self._is_leaving:
+        if len(self.streams) >= self._streams_max or self._is_leaving:
             self._count_noise()
             self._send_reset(stream_id, ErrorCode.REFUSED_STREAM)
             return

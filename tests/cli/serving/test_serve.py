@@ -16,7 +16,7 @@ import pytest
 
 from firearrow import __version__
 
-READY = re.compile(r"ready namesrv=127\.0\.0\.1:(\d+) broker=127\.0\.0\.1:(\d+)\n")
+READY = re.compile(r"ready namesrv=127\.0\.0\.1:(\d+) broker=127\.0\.0\.1:(\d+) grpc=127\.0\.0\.1:(\d+)\n")
 STOP_SECONDS_MAX = 30
 
 
@@ -270,7 +270,7 @@ def test_servers_run_apart(tmp_path: Path) -> None:
         assert ready
         options = ["--host", "127.0.0.1", "--broker-port", "0", "--store", str(tmp_path)]
         with running("broker", "-n", ready[1], *options) as broker:
-            assert re.fullmatch(r"ready broker=127\.0\.0\.1:\d+\n", read_line(broker))
+            assert re.fullmatch(r"ready broker=127\.0\.0\.1:\d+ grpc=127\.0\.0\.1:\d+\n", read_line(broker))
             stop(broker)
         stop(namesrv)
 

@@ -13,7 +13,7 @@ from firearrow.broker.lite.topics import LiteTopics
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.pulling.coldreads import ColdReads
 from firearrow.broker.registering.routes import TopicRoutes
-from firearrow.net.server import ConnectionClosed
+from firearrow.net.server import ConnectionClosed, WaitEnded
 from firearrow.services import Service
 from firearrow.store import QueuesDeleted
 from firearrow.wire.codes import RequestCode
@@ -51,6 +51,7 @@ class LiteFeature(Feature):
         listen = self._base.events.listen
         listen(GroupDeleted, self.topics.group_gone)
         listen(ConnectionClosed, self.held.closed)
+        listen(WaitEnded, self.held.wait_ended)
         listen(ConnectionClosed, lambda _: self.topics.events.closed())
         listen(QueuesDeleted, self.held.topic_gone)
         listen(QueuesDeleted, self.topics.queues_gone)

@@ -31,7 +31,7 @@ from firearrow.broker.pulling.coldreads import ColdReads
 from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.storage.saving import Saving
 from firearrow.broker.timing.feature import TimingFeature
-from firearrow.net.server import BulkHandler, ConnectionClosed, Handler, Peer, Steps
+from firearrow.net.server import BulkHandler, ConnectionClosed, Handler, Peer, Steps, WaitEnded
 from firearrow.services import Service
 from firearrow.store import MessagesArrived, QueuesDeleted, TimerStore
 from firearrow.wire.codes import RequestCode
@@ -155,6 +155,7 @@ class PopFeature(Feature):
             listen(MessagesArrived, pops.arrived)
             listen(QueuesDeleted, pops.topic_gone)
             listen(ConnectionClosed, pops.closed)
+            listen(WaitEnded, pops.wait_ended)
             listen(GroupDeleted, pops.group_gone)
         for counts in (self.orders, self.in_flight):
             listen(GroupDeleted, counts.group_gone)

@@ -25,10 +25,11 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.events import Event
 from firearrow.message.names import pop_retry_topic
-from firearrow.net.server import ConnectionClosed, Finished, Peer
+from firearrow.net.server import ConnectionClosed, Finished, Peer, WaitEnded
 from firearrow.services import Scheduler, Service
 from firearrow.store import MessageStore, QueuesDeleted, Wanted
 from firearrow.wire.codes import ResponseCode
+from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.pop import ANY_QUEUE
 
@@ -124,7 +125,7 @@ class HeldPops(Service):
         self._by_topic: dict[str, dict[str, dict[int, list[_HeldRequest]]]] = {}
         # Topics and groups by retry topic: the topics of two groups may have the same name for it.
         self._retries: dict[str, dict[tuple[str, str], None]] = {}
-        self._of_peer: dict[Peer, dict[_HeldRequest, None]] = {}
+        self._of_peer: dict[Peer, dict[int, _HeldRequest]] = {}  # by the ids of their request objects
         self._count = 0
         self._key_count = 0
         self._chars = 0
@@ -140,7 +141,7 @@ class HeldPops(Service):
     async def stop(self) -> None:
         """Run all requests again; from now on none waits."""
         self._has_stopped = True
-        self._end([held for of_peer in self._of_peer.values() for held in of_peer])
+        self._end([held for of_peer in self._of_peer.values() for held in of_peer.values()])
         self._news.clear()
         self._round.clear()
         while self._ended:
@@ -224,7 +225,7 @@ class HeldPops(Service):
         while at and waiting[at - 1].deadline > held.deadline:  # mostly it is the last
             at -= 1
         waiting.insert(at, held)
-        self._of_peer.setdefault(held.peer, {})[held] = None
+        self._of_peer.setdefault(held.peer, {})[id(held.request)] = held
         self._chars += held.chars
         self._count += 1
         if self._count == 1:
@@ -239,7 +240,7 @@ class HeldPops(Service):
         waiting.remove(held)
         self._due.discard(held, held.tick)
         of_peer = self._of_peer[held.peer]
-        del of_peer[held]
+        del of_peer[id(held.request)]
         if not of_peer:
             del self._of_peer[held.peer]
         self._chars -= held.chars
@@ -325,8 +326,15 @@ class HeldPops(Service):
 
     def closed(self, closed: ConnectionClosed) -> None:
         """Forget the requests of a closed connection."""
-        for held in list(self._of_peer.get(closed.peer, ())):
+        for held in list(self._of_peer.get(closed.peer, {}).values()):
             self._drop(held)
+
+    def wait_ended(self, ended: WaitEnded) -> None:
+        """Answer a request whose client waits no longer, without a look for messages: they would become invisible."""
+        held = self._of_peer.get(ended.peer, {}).get(id(ended.request))
+        if held is not None:
+            self._drop(held)
+            held.peer.reply(held.request, Response(ResponseCode.POLLING_TIMEOUT, "its client waits no longer"))
 
     def _end(self, some: list[_HeldRequest]) -> None:
         """Run requests again whose time is over."""
@@ -434,7 +442,7 @@ class HeldPops(Service):
             yield partial(self._review, peer)
 
     def _review(self, peer: Peer) -> None:
-        for held in list(self._of_peer.get(peer, ())):
+        for held in list(self._of_peer.get(peer, {}).values()):
             refusal = peer.refusal_now(held.request)
             if refusal is not None:
                 self._drop(held)

@@ -11,7 +11,7 @@ from firearrow.broker.pulling.coldreads import ColdReads
 from firearrow.broker.pulling.longpoll import HeldPulls
 from firearrow.broker.pulling.processor import PullProcessor
 from firearrow.broker.pulling.queries import QueryProcessor
-from firearrow.net.server import ConnectionClosed
+from firearrow.net.server import ConnectionClosed, WaitEnded
 from firearrow.services import Service
 from firearrow.store import MessagesArrived
 from firearrow.wire.codes import RequestCode
@@ -42,6 +42,7 @@ class PullFeature(Feature):
         """Answer waiting pulls when messages arrive; drop the pulls of a closed connection."""
         self._base.events.listen(MessagesArrived, self.held.arrived)
         self._base.events.listen(ConnectionClosed, self.held.closed)
+        self._base.events.listen(WaitEnded, self.held.wait_ended)
 
     def services(self) -> Sequence[Service]:
         """The waiting pulls, and the threads of cold reads."""

@@ -14,7 +14,7 @@ from math import inf
 from typing import Final, NamedTuple
 
 from firearrow.clock import Clock
-from firearrow.net.server import ConnectionClosed, Finished, Peer
+from firearrow.net.server import ConnectionClosed, Finished, Peer, WaitEnded
 from firearrow.services import Alarm, Scheduler, Service
 from firearrow.store import GetStatus, MessageStore, Wanted
 from firearrow.wire.frame import AnyCommand
@@ -99,6 +99,16 @@ class HeldPulls(Service):
         """Drop the waiting pulls of a closed connection soon."""
         if self._sweep is not None and closed.peer in self._of_peer:
             self._sweep.set_earlier(SWEEP_SECONDS)
+
+    def wait_ended(self, ended: WaitEnded) -> None:
+        """Answer a pull whose client waits no longer."""
+        key = getattr(ended.request.ext, "topic", ""), getattr(ended.request.ext, "queue_id", -1)
+        waiting = self._by_queue.get(key, ())
+        over = [pull for pull in waiting if pull.request is ended.request]
+        if over:
+            self._keep(key, [pull for pull in waiting if pull.request is not ended.request], over)
+            for pull in over:
+                pull.peer.resume(pull.request, pull.answer)
 
     def _sweep_by(self, deadline: float, now: float) -> None:
         assert self._sweep is not None

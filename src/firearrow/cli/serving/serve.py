@@ -318,7 +318,7 @@ async def _start_grpc(server: Broker, plan: ServerPlan, clock: Clock, stack: Asy
             raise
         log.warning("gRPC is not served", extra={"error": error})
         return None
-    stack.callback(proxy.stop)
+    stack.push_async_callback(proxy.stop)
     return endpoint(host_and_port(server.address)[0], port)
 
 

@@ -43,7 +43,7 @@ from firearrow.errors import ConfigError
 from firearrow.machine import memory_bytes
 from firearrow.namesrv.config import KEY_GROUPS as NAMESRV_GROUPS
 from firearrow.namesrv.config import NamesrvConfig
-from firearrow.net.server import MEMORY_PARTS
+from firearrow.net.budget import MEMORY_PARTS
 from firearrow.wire import fastjson
 
 if TYPE_CHECKING:

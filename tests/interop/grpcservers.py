@@ -1,0 +1,55 @@
+"""Servers for the clients of RocketMQ 5, and the user that one of them knows."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Final
+
+from firearrow.client.admin import Admin
+from firearrow.wire.admin_bodies import AuthAcl, AuthEntry, AuthPolicy, AuthUserInfo
+from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.signature import Credentials
+from tests.interop.servers import AUTHORIZED, ROOT, SMALL_FILES, Server
+
+SETTINGS: Final[Mapping[str, str]] = {
+    **SMALL_FILES,
+    "grpcServerPort": "0",
+    # Shorter than a user would have it.
+    "grpcClientConsumerMinLongPollingTimeoutMillis": "500",
+    "grpcClientConsumerMaxLongPollingTimeoutMillis": "5000",  # a client that stops waits for the end of its polls
+    "minInvisibleTimeMillsForRecv": "1000",
+    "recallMessageEnable": "true",
+    "transactionCheckInterval": "500",
+    "transactionTimeOut": "600",
+    "transactionOpBatchInterval": "100",
+}
+GUARDED: Final[Mapping[str, str]] = {**AUTHORIZED, **SETTINGS}
+
+APP: Final = Credentials("app", "the app's secret")
+OWN_TOPIC: Final = "OwnTopic"
+OWN_GROUP: Final = "own_"
+READ_TOPIC: Final = "ReadTopic"
+FOREIGN_TOPIC: Final = "ForeignTopic"
+
+
+def admit(server: Server) -> None:
+    """Create the user `APP`, with permissions for its topic and its groups."""
+
+    async def admitting() -> None:
+        async with Admin.of([server.namesrv], ROOT) as admin:
+            for topic in (OWN_TOPIC, READ_TOPIC, FOREIGN_TOPIC):
+                await admin.topics.create(server.broker, TopicConfig(topic, 4, 4))
+            await admin.auth.create_user(server.broker, AuthUserInfo(APP.access_key, APP.secret_key, "Normal"))
+            entries = [
+                AuthEntry(resource, actions, decision="Allow")
+                for resource, actions in (
+                    (f"Topic:{OWN_TOPIC}", ["Pub", "Sub"]),
+                    (f"Topic:{READ_TOPIC}", ["Sub"]),
+                    (f"Group:{OWN_GROUP}*", ["Sub"]),
+                )
+            ]
+            acl = AuthAcl(f"User:{APP.access_key}", [AuthPolicy("Custom", entries)])
+            await admin.auth.create_acl(server.broker, acl)
+
+    asyncio.run(admitting())

@@ -1,0 +1,29 @@
+"""The official Go client of RocketMQ 5."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.interop.driver import Driver
+from tests.interop.grpcclient import running_program
+from tests.interop.grpcscenarios import Scenarios
+from tests.interop.toolchain import grpc_go_program
+
+
+@pytest.fixture(scope="module")
+def program(grpc_certificate: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Driver]:
+    """The program with the client."""
+    directory = tmp_path_factory.mktemp("go")
+    with running_program([str(grpc_go_program())], directory, grpc_certificate.with_suffix(".crt")) as driver:
+        yield driver
+
+
+class TestGo(Scenarios):
+    """The scenarios with that client, which encrypts by default and trusts any certificate."""
+
+    recalls = False
+    waits_in_order = False
+    code_of_refused_settings = None
