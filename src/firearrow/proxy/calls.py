@@ -152,17 +152,14 @@ def unary(
     opening, meter = door
 
     def handle(call: Call, data: bytes) -> bytes | None:
-        def answered(message: Answer) -> None:
-            call.answer(message.SerializeToString())
-            if meter is not None:
-                meter.count(name, message.status.code, call.received_ms)
-
         def failed(error: Exception) -> None:
             done(answer(status=failure(call, error)))
 
         def done(message: Answer) -> None:
             limit.pending -= 1
-            answered(message)
+            call.answer(message.SerializeToString())
+            if meter is not None:
+                meter.count(name, message.status.code, call.received_ms)
 
         def cancelled() -> None:
             limit.pending -= 1
@@ -178,7 +175,8 @@ def unary(
                 kept[echoed] = getattr(message, echoed)
             limit.check()
         except ProxyError as error:
-            answered(answer(status=status_of(error), **kept))
+            limit.pending += 1
+            done(answer(status=status_of(error), **kept))
             return None
         limit.pending += 1
         running = run(serve(context, message), done, failed)
