@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.database import DEFAULT, Database, Family, MiB, Snapshot, families_of
+from firearrow.database import DEFAULT, Database, FamilyOptions, MiB, Snapshot, families_of
 from firearrow.errors import CorruptStore
 
-FAMILIES = (Family(DEFAULT, MiB, ("lz4", "zstd"), universal=True), Family("other", MiB))
+FAMILIES = (FamilyOptions(DEFAULT, MiB, ("lz4", "zstd"), universal=True), FamilyOptions("other", MiB))
 
 
 @contextmanager
@@ -83,7 +83,11 @@ def test_what_is_logged_ahead_needs_no_flush(tmp_path: Path) -> None:
 
 def test_a_snapshot_is_read_beside_the_writer_and_leaves_no_trace(tmp_path: Path) -> None:
     writer = Database(
-        tmp_path, [Family(DEFAULT, MiB), Family("more", MiB)], cache_bytes=MiB, open_files_max=16, log_ahead=True
+        tmp_path,
+        [FamilyOptions(DEFAULT, MiB), FamilyOptions("more", MiB)],
+        cache_bytes=MiB,
+        open_files_max=16,
+        log_ahead=True,
     )
     batch = writer.batch()
     batch.put(DEFAULT, b"a", b"1")
@@ -104,7 +108,7 @@ def test_a_snapshot_is_read_beside_the_writer_and_leaves_no_trace(tmp_path: Path
 
 
 def test_a_snapshot_of_what_is_damaged_says_so(tmp_path: Path) -> None:
-    writer = Database(tmp_path, [Family(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=16, log_ahead=True)
+    writer = Database(tmp_path, [FamilyOptions(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=16, log_ahead=True)
     writer.close()
     for path in tmp_path.glob("MANIFEST-*"):
         path.write_bytes(b"garbage")

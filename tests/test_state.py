@@ -18,8 +18,8 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.topics.table import TopicTable
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.journal import Change, Journal
-from firearrow.spark.storage import RemoteStorage
-from firearrow.spark.stores import Store
+from firearrow.spark.planning.storage import RemoteStorage
+from firearrow.spark.planning.stores import Store
 from firearrow.state import GROUPS, OFFSETS, PARTS, TOPICS, StatePart, consumer_offsets, has_database, stored_state
 from firearrow.store import committed_offsets
 from firearrow.store.offline import Layout, StoreView

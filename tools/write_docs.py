@@ -19,7 +19,7 @@ from firearrow.cli.examples import EXAMPLES
 from firearrow.cli.mqadmin.table import ROWS, Row
 from firearrow.cli.parser import CommandParser, named
 from firearrow.config.demands import DEMANDS
-from firearrow.config.table import Key, ServerConfig, keys
+from firearrow.config.table import ConfigKey, ServerConfig, keys
 from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.proxy.config import ProxyConfig
@@ -137,7 +137,7 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-def _default(key: Key) -> str:
+def _default(key: ConfigKey) -> str:
     if key.name in DEPENDS:
         return DEPENDS[key.name]
     text = str(key.default).lower() if isinstance(key.default, bool) else str(key.default)

@@ -46,7 +46,7 @@ def _library() -> ModuleType:
     return rocksdict
 
 
-class Family(NamedTuple):
+class FamilyOptions(NamedTuple):
     """A column family.
 
     ``compression`` has RocketMQ's names of two methods: for young files and, if ``universal`` compaction ends in one
@@ -168,7 +168,7 @@ class Database:
     def __init__(
         self,
         path: Path,
-        families: Sequence[Family],
+        families: Sequence[FamilyOptions],
         *,
         cache_bytes: int,
         open_files_max: int,
@@ -295,7 +295,7 @@ def families_of(path: Path) -> list[str]:
     return names
 
 
-def _options(family: Family, cache: Cache) -> Options:
+def _options(family: FamilyOptions, cache: Cache) -> Options:
     """A family's options: RocketMQ's, except for their sizes."""
     import rocksdict
 

@@ -12,7 +12,7 @@ import pytest
 from firearrow.message.names import lite_queue
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command
-from firearrow.wire.requests import Resource, Row
+from firearrow.wire.requests import PermissionScope, Row
 from firearrow.wire.signature import SIGNATURE, Credentials
 from tests.attacks.codes import REACHES
 from tests.attacks.forging import message_id, place_of, sent_within
@@ -94,7 +94,7 @@ async def foreign_user(scene: Scene, row: Row) -> Answers:
     """A user names a topic or a group of others, if only at one place."""
     if not row.asks:
         return []
-    if any(ask.resource is Resource.CLUSTER for ask in row.asks):
+    if any(ask.resource is PermissionScope.CLUSTER for ask in row.asks):
         return [await scene.asked(row, header_of(row), body_of(row))]
     place = scene.foreign_place
     return [await scene.asked(row, *it) for it in naming_others(row, place)]

@@ -16,10 +16,10 @@ from firearrow.auth.model import (
     SUBJECT_USER,
     Acl,
     Action,
-    Decision,
-    Entry,
     Environment,
     Policy,
+    PolicyDecision,
+    PolicyEntry,
     PolicyType,
     Resource,
     Subject,
@@ -27,7 +27,7 @@ from firearrow.auth.model import (
     UserStatus,
     UserType,
 )
-from firearrow.database import DEFAULT, Database, Family, MiB
+from firearrow.database import DEFAULT, Database, FamilyOptions, MiB
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.events import Events
 
@@ -48,11 +48,13 @@ def user(name: str = "u", password: str | None = "secret", **known: Any) -> User
     return replace(made, **known)
 
 
-def entry(resource: str, *actions: Action, decision: Decision = Decision.ALLOW) -> Entry:
-    return Entry(actions=list(actions), decision=decision, environment=Environment(), resource=Resource.of(resource))
+def entry(resource: str, *actions: Action, decision: PolicyDecision = PolicyDecision.ALLOW) -> PolicyEntry:
+    return PolicyEntry(
+        actions=list(actions), decision=decision, environment=Environment(), resource=Resource.of(resource)
+    )
 
 
-def custom(*entries: Entry) -> list[Policy]:
+def custom(*entries: PolicyEntry) -> list[Policy]:
     return [Policy(entries=list(entries), policy_type=PolicyType.CUSTOM)]
 
 
@@ -119,7 +121,7 @@ def test_who_gets_the_name_of_a_deleted_user_gets_no_rights_with_it(tmp_path: Pa
 
 def test_policies_are_merged_by_type_and_resource(tmp_path: Path) -> None:
     first = entry("Topic:T", Action.PUB), entry("Group:g", Action.SUB)
-    denied = entry("Topic:T", Action.ALL, decision=Decision.DENY)
+    denied = entry("Topic:T", Action.ALL, decision=PolicyDecision.DENY)
     default = Policy(entries=[entry("*", Action.GET)], policy_type=PolicyType.DEFAULT)
     with opened(tmp_path) as metadata:
         metadata.create_user(user())
@@ -221,7 +223,9 @@ def test_the_disk_may_refuse_a_sync_once(tmp_path: Path, monkeypatch: pytest.Mon
 
 @pytest.mark.parametrize("name", [USERS, ACLS])
 def test_a_row_that_can_not_be_read_ends_the_start(tmp_path: Path, name: str) -> None:
-    database = Database(tmp_path / name, [Family(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=8, log_ahead=True)
+    database = Database(
+        tmp_path / name, [FamilyOptions(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=8, log_ahead=True
+    )
     batch = database.batch()
     batch.put(DEFAULT, b"u", b'{"username":7}')
     database.write(batch)
@@ -229,7 +233,9 @@ def test_a_row_that_can_not_be_read_ends_the_start(tmp_path: Path, name: str) ->
     with pytest.raises(ConfigError, match=f"{name}, row b'u'"):
         Metadata(tmp_path, Events())
     for each in (USERS, ACLS):  # both are free again
-        Database(tmp_path / each, [Family(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=8, log_ahead=True).close()
+        Database(
+            tmp_path / each, [FamilyOptions(DEFAULT, MiB)], cache_bytes=MiB, open_files_max=8, log_ahead=True
+        ).close()
 
 
 def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -242,7 +248,7 @@ def test_columns_of_others_are_no_hindrance(tmp_path: Path) -> None:
     for name in (USERS, ACLS):
         Database(
             tmp_path / name,
-            [Family(DEFAULT, MiB), Family("kvDataVersion", MiB)],
+            [FamilyOptions(DEFAULT, MiB), FamilyOptions("kvDataVersion", MiB)],
             cache_bytes=MiB,
             open_files_max=8,
             log_ahead=True,

@@ -9,14 +9,14 @@ from firearrow.auth.model import (
     SUBJECT_USER,
     Acl,
     Action,
-    Decision,
-    Entry,
     Environment,
-    Kind,
     Pattern,
     Policy,
+    PolicyDecision,
+    PolicyEntry,
     PolicyType,
     Resource,
+    ResourceType,
     Subject,
     User,
     UserStatus,
@@ -71,18 +71,18 @@ def test_a_password_is_not_shown() -> None:
 @pytest.mark.parametrize(
     ("text", "kind", "pattern", "name", "again"),
     [
-        ("*", Kind.ANY, Pattern.ANY, None, "*"),
-        ("Topic:*", Kind.TOPIC, Pattern.ANY, None, "Topic:*"),
-        ("topic:T", Kind.TOPIC, Pattern.LITERAL, "T", "Topic:T"),
-        ("Group:g*", Kind.GROUP, Pattern.PREFIXED, "g", "Group:g*"),
-        ("Group:a*b*", Kind.GROUP, Pattern.PREFIXED, "a", "Group:a*"),
-        ("Group:a*b", Kind.GROUP, Pattern.LITERAL, "a*b", "Group:a*b"),
-        ("Cluster:a:b", Kind.CLUSTER, Pattern.LITERAL, "a:b", "Cluster:a:b"),
-        ("Topic", Kind.TOPIC, Pattern.LITERAL, "", "Topic:"),
+        ("*", ResourceType.ANY, Pattern.ANY, None, "*"),
+        ("Topic:*", ResourceType.TOPIC, Pattern.ANY, None, "Topic:*"),
+        ("topic:T", ResourceType.TOPIC, Pattern.LITERAL, "T", "Topic:T"),
+        ("Group:g*", ResourceType.GROUP, Pattern.PREFIXED, "g", "Group:g*"),
+        ("Group:a*b*", ResourceType.GROUP, Pattern.PREFIXED, "a", "Group:a*"),
+        ("Group:a*b", ResourceType.GROUP, Pattern.LITERAL, "a*b", "Group:a*b"),
+        ("Cluster:a:b", ResourceType.CLUSTER, Pattern.LITERAL, "a:b", "Cluster:a:b"),
+        ("Topic", ResourceType.TOPIC, Pattern.LITERAL, "", "Topic:"),
     ],
 )
 def test_a_resource_is_read_as_upstream_does(
-    text: str, kind: Kind, pattern: Pattern, name: str | None, again: str
+    text: str, kind: ResourceType, pattern: Pattern, name: str | None, again: str
 ) -> None:
     found = Resource.of(text)
     assert found == Resource(resource_type=kind, resource_pattern=pattern, resource_name=name)
@@ -104,14 +104,16 @@ def test_a_subject_is_a_user(text: str, name: str | None) -> None:
 names = st.text("abT%_*:-", max_size=6)
 resources = st.builds(
     Resource,
-    resource_type=st.sampled_from([Kind.CLUSTER, Kind.TOPIC, Kind.GROUP, Kind.NAMESPACE]),
+    resource_type=st.sampled_from(
+        [ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.GROUP, ResourceType.NAMESPACE]
+    ),
     resource_pattern=st.sampled_from([Pattern.LITERAL, Pattern.PREFIXED]),
     resource_name=st.text("abT%_-", min_size=1, max_size=6),
 )
 entries = st.builds(
-    Entry,
+    PolicyEntry,
     actions=st.lists(st.sampled_from(Action), min_size=1, max_size=3, unique=True),
-    decision=st.sampled_from(Decision),
+    decision=st.sampled_from(PolicyDecision),
     environment=st.builds(Environment, source_ips=st.none() | st.just(["10.0.0.1"])),
     resource=resources,
 )

@@ -12,44 +12,44 @@ from firearrow.auth.model import (
     SUBJECT_USER,
     Acl,
     Action,
-    Decision,
-    Entry,
     Environment,
-    Kind,
     Pattern,
     Policy,
+    PolicyDecision,
+    PolicyEntry,
     PolicyType,
     Resource,
+    ResourceType,
     Subject,
 )
-from firearrow.auth.rights import Rights, Verdict, gained
+from firearrow.auth.rights import AccessVerdict, Rights, gained
 from firearrow.errors import BrokerError
 from tests.cputime import cpu_seconds
 
 SUBJECT = Subject(subject_type=SUBJECT_USER, username="u")
-REAL_KINDS = [Kind.CLUSTER, Kind.TOPIC, Kind.GROUP]
+REAL_KINDS = [ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.GROUP]
 NAMES = ["", "a", "ab", "abc", "b"]
 ADDRESSES = ["10.0.0.1", "10.9.9.9", "192.168.1.1", "::1"]
 SOURCES = ["10.0.0.1", "10.0.0.0/8", "::1", "::/0"]
 
 
-def entry_of(resource: str, actions: str, decision: str = "ALLOW", *sources: str) -> Entry:
-    return Entry(
+def entry_of(resource: str, actions: str, decision: str = "ALLOW", *sources: str) -> PolicyEntry:
+    return PolicyEntry(
         actions=[Action[word.upper()] for word in actions.split(",")],
-        decision=Decision[decision],
+        decision=PolicyDecision[decision],
         environment=Environment(source_ips=list(sources) or None),
         resource=Resource.of(resource),
     )
 
 
-def rights_of(*entries: Entry, default: tuple[Entry, ...] = ()) -> Rights:
+def rights_of(*entries: PolicyEntry, default: tuple[PolicyEntry, ...] = ()) -> Rights:
     policies = [Policy(entries=list(entries), policy_type=PolicyType.CUSTOM)]
     policies.append(Policy(entries=list(default), policy_type=PolicyType.DEFAULT))
     return Rights(Acl(subject=SUBJECT, policies=policies))
 
 
-def verdict(rights: Rights, name: str = "abc", action: str = "PUB", ip: str = "10.0.0.1") -> Verdict:
-    return rights.verdict(Kind.TOPIC, name, (Action[action],), ip)
+def verdict(rights: Rights, name: str = "abc", action: str = "PUB", ip: str = "10.0.0.1") -> AccessVerdict:
+    return rights.verdict(ResourceType.TOPIC, name, (Action[action],), ip)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def verdict(rights: Rights, name: str = "abc", action: str = "PUB", ip: str = "1
     [("Topic:abc", "Topic:ab*"), ("Topic:ab*", "Topic:a*"), ("Topic:a*", "Topic:*"), ("Topic:*", "*")],
 )
 def test_the_more_exact_resource_decides(better: str, worse: str) -> None:
-    for one, other, expected in (("ALLOW", "DENY", Verdict.ALLOWED), ("DENY", "ALLOW", Verdict.DENIED)):
+    for one, other, expected in (("ALLOW", "DENY", AccessVerdict.ALLOWED), ("DENY", "ALLOW", AccessVerdict.DENIED)):
         entries = entry_of(better, "Pub", one), entry_of(worse, "Pub", other)
         assert verdict(rights_of(*entries)) is expected
         assert verdict(rights_of(*reversed(entries))) is expected
@@ -65,8 +65,8 @@ def test_the_more_exact_resource_decides(better: str, worse: str) -> None:
 
 def test_of_two_alike_the_one_that_denies_decides() -> None:
     allow, deny = entry_of("Topic:a*", "Pub"), entry_of("Topic:a*", "All", "DENY")
-    assert verdict(rights_of(allow, deny)) is Verdict.DENIED
-    assert verdict(rights_of(deny, allow)) is Verdict.DENIED
+    assert verdict(rights_of(allow, deny)) is AccessVerdict.DENIED
+    assert verdict(rights_of(deny, allow)) is AccessVerdict.DENIED
 
 
 def test_what_is_not_about_the_action_or_the_address_does_not_count() -> None:
@@ -75,46 +75,46 @@ def test_what_is_not_about_the_action_or_the_address_does_not_count() -> None:
         entry_of("Topic:abc", "Pub", "DENY", "192.168.0.0/16"),
         entry_of("Topic:*", "Pub"),
     )
-    assert verdict(rights) is Verdict.ALLOWED
-    assert verdict(rights, ip="192.168.3.4") is Verdict.DENIED
-    assert verdict(rights, action="SUB") is Verdict.DENIED
-    assert verdict(rights, action="GET") is Verdict.UNMATCHED
+    assert verdict(rights) is AccessVerdict.ALLOWED
+    assert verdict(rights, ip="192.168.3.4") is AccessVerdict.DENIED
+    assert verdict(rights, action="SUB") is AccessVerdict.DENIED
+    assert verdict(rights, action="GET") is AccessVerdict.UNMATCHED
 
 
 def test_what_is_by_default_counts_where_nothing_else_is_said() -> None:
     rights = rights_of(entry_of("Topic:abc", "Sub"), default=(entry_of("Topic:*", "Pub"),))
-    assert verdict(rights) is Verdict.ALLOWED
-    assert verdict(rights, action="SUB") is Verdict.ALLOWED
-    assert verdict(rights, name="x", action="SUB") is Verdict.UNMATCHED
+    assert verdict(rights) is AccessVerdict.ALLOWED
+    assert verdict(rights, action="SUB") is AccessVerdict.ALLOWED
+    assert verdict(rights, name="x", action="SUB") is AccessVerdict.UNMATCHED
 
 
 def test_without_policies_nothing_is_allowed() -> None:
-    assert verdict(Rights(None)) is Verdict.UNMATCHED
-    assert verdict(Rights(Acl(subject=SUBJECT))) is Verdict.UNMATCHED
+    assert verdict(Rights(None)) is AccessVerdict.UNMATCHED
+    assert verdict(Rights(Acl(subject=SUBJECT))) is AccessVerdict.UNMATCHED
 
 
 def test_an_address_that_can_not_be_read_is_nowhere() -> None:
-    assert verdict(rights_of(entry_of("*", "All", "ALLOW", "::/0")), ip="unknown") is (Verdict.UNMATCHED)
+    assert verdict(rights_of(entry_of("*", "All", "ALLOW", "::/0")), ip="unknown") is (AccessVerdict.UNMATCHED)
 
 
 # --- the same as upstream has it, written down plainly ---
 
 entries = st.builds(
-    Entry,
+    PolicyEntry,
     actions=st.lists(st.sampled_from([*Action]), min_size=1, max_size=3),
-    decision=st.sampled_from(Decision),
+    decision=st.sampled_from(PolicyDecision),
     environment=st.none()
     | st.builds(Environment, source_ips=st.none() | st.lists(st.sampled_from(SOURCES), max_size=2)),
     resource=st.builds(
         Resource,
-        resource_type=st.sampled_from([Kind.ANY, *REAL_KINDS]),
+        resource_type=st.sampled_from([ResourceType.ANY, *REAL_KINDS]),
         resource_pattern=st.sampled_from(Pattern),
         resource_name=st.sampled_from(NAMES),
     ),
 )
 
 
-def fits(entry: Entry, kind: Kind, name: str, actions: list[Action], ip: str) -> bool:
+def fits(entry: PolicyEntry, kind: ResourceType, name: str, actions: list[Action], ip: str) -> bool:
     resource, known = entry.resource, entry.actions
     assert resource is not None
     assert known is not None
@@ -122,7 +122,7 @@ def fits(entry: Entry, kind: Kind, name: str, actions: list[Action], ip: str) ->
     by_name = {Pattern.ANY: True, Pattern.LITERAL: own == name, Pattern.PREFIXED: name.startswith(own)}
     assert resource.resource_pattern is not None
     of_kind = resource.resource_type == kind and by_name[resource.resource_pattern]
-    if resource.resource_type != Kind.ANY and not of_kind:
+    if resource.resource_type != ResourceType.ANY and not of_kind:
         return False
     if not any(action in known or Action.ALL in known for action in actions):
         return False
@@ -130,14 +130,14 @@ def fits(entry: Entry, kind: Kind, name: str, actions: list[Action], ip: str) ->
     return not sources or any(ip_address(ip) in ip_network(source) for source in sources)
 
 
-def compare(one: Entry, other: Entry) -> int:
+def compare(one: PolicyEntry, other: PolicyEntry) -> int:
     """As AclAuthorizationHandler#comparePolicyEntries."""
     r1, r2 = one.resource, other.resource
     assert r1 is not None
     assert r2 is not None
     order = 0
     if r1.resource_type != r2.resource_type:
-        order = 1 if r1.resource_type == Kind.ANY else -1
+        order = 1 if r1.resource_type == ResourceType.ANY else -1
     elif r1.resource_pattern == r2.resource_pattern:
         if r1.resource_pattern == Pattern.PREFIXED:
             order = len(r2.resource_name or "") - len(r1.resource_name or "")
@@ -148,7 +148,7 @@ def compare(one: Entry, other: Entry) -> int:
                 break
     if order or one.decision == other.decision:
         return order
-    return -1 if one.decision == Decision.DENY else 1
+    return -1 if one.decision == PolicyDecision.DENY else 1
 
 
 @given(
@@ -160,15 +160,15 @@ def compare(one: Entry, other: Entry) -> int:
     st.sampled_from(ADDRESSES),
 )
 def test_it_decides_as_upstream(
-    custom: list[Entry], default: list[Entry], kind: Kind, name: str, actions: list[Action], ip: str
+    custom: list[PolicyEntry], default: list[PolicyEntry], kind: ResourceType, name: str, actions: list[Action], ip: str
 ) -> None:
     fitting = [it for it in custom if fits(it, kind, name, actions, ip)] or [
         it for it in default if fits(it, kind, name, actions, ip)
     ]
-    expected = Verdict.UNMATCHED
+    expected = AccessVerdict.UNMATCHED
     if fitting:
         best = min(fitting, key=cmp_to_key(compare))
-        expected = Verdict.ALLOWED if best.decision == Decision.ALLOW else Verdict.DENIED
+        expected = AccessVerdict.ALLOWED if best.decision == PolicyDecision.ALLOW else AccessVerdict.DENIED
     rights = rights_of(*custom, default=tuple(default))
     assert rights.verdict(kind, name, actions, ip) is expected
 

@@ -14,7 +14,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delaying.offsets import DelayOffsets
 from firearrow.broker.groups.assignment import RequestModes
-from firearrow.broker.groups.clients import Channel, ClientRegistry
+from firearrow.broker.groups.clients import ClientChannel, ClientRegistry
 from firearrow.broker.groups.feature import MemberNotices, group_handlers
 from firearrow.broker.groups.filters import ConsumerFilters
 from firearrow.broker.groups.locks import QueueLocks
@@ -337,7 +337,7 @@ class FakeBroker:
         code: int,
         fields: dict[str, FieldValue] | None = None,
         body: Any = b"",
-        channel: Channel | None = None,
+        channel: ClientChannel | None = None,
         language: str | int = "JAVA",
     ) -> Response:
         """Handle a request as the server does, a refusal included."""
@@ -354,7 +354,11 @@ class FakeBroker:
         return answer
 
     def ask(
-        self, code: int, fields: dict[str, FieldValue] | None = None, body: Any = b"", channel: Channel | None = None
+        self,
+        code: int,
+        fields: dict[str, FieldValue] | None = None,
+        body: Any = b"",
+        channel: ClientChannel | None = None,
     ) -> Any:
         """Give the body of an answer that must be a success."""
         answer = self.call(code, fields, body, channel)

@@ -20,13 +20,13 @@ from firearrow.broker.sending.processor import SendProcessor
 from firearrow.clock import SystemClock
 from firearrow.controller.agreement import PEER_MESSAGES
 from firearrow.controller.config import ControllerConfig
-from firearrow.controller.metrics import Tally
-from firearrow.controller.processor import Processor as ControllerProcessor
+from firearrow.controller.metrics import ControllerTally
+from firearrow.controller.processor import ControllerProcessor
 from firearrow.errors import BrokerError
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.processor import Processor
-from firearrow.namesrv.routes import Routes
+from firearrow.namesrv.routes import RouteTables
 from firearrow.net.server import Answer, Handler, Peer, PeerRequest, Server
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, request
@@ -62,7 +62,7 @@ def handlers_of_broker(root: Path) -> dict[int, Handler]:
 
 def handlers_of_name_server(root: Path) -> Mapping[int, Handler]:
     config, clock = NamesrvConfig(), SystemClock()
-    routes = Routes(clock, lambda: config, lambda change: None)
+    routes = RouteTables(clock, lambda: config, lambda change: None)
     return Processor(config, clock, routes, KvConfig(root / "kv.json")).handlers()
 
 
@@ -71,7 +71,7 @@ def handlers_of_controller() -> Mapping[int, Handler]:
         controller_d_leger_group="g", controller_d_leger_peers="n0-127.0.0.1:1", controller_d_leger_self_id="n0"
     )
     nothing = cast(Any, None)
-    tally = Tally(SystemClock().monotonic)
+    tally = ControllerTally(SystemClock().monotonic)
     return ControllerProcessor(config, nothing, nothing, nothing, nothing, tally).handlers()
 
 

@@ -12,7 +12,7 @@ import pytest
 
 from firearrow.controller.agreement import Agreement
 from firearrow.errors import CorruptStore, MessageError
-from firearrow.raft import Entry, LogFile, OsFile, Saved, Snapshot
+from firearrow.raft import LogEntry, LogFile, OsFile, Saved, StateSnapshot
 from firearrow.testing.loop import VirtualLoop
 
 
@@ -110,7 +110,7 @@ def test_who_does_not_know_what_was_agreed_on_says_nothing(tmp_path: Path) -> No
     file = OsFile(tmp_path / "raft.log")
     log = LogFile(file)
     log.load()
-    log.append(Saved(1, "n0", [Entry(1, 1, b"unknown")]))
+    log.append(Saved(1, "n0", [LogEntry(1, 1, b"unknown")]))
     log.sync()
     file.close()
 
@@ -126,7 +126,9 @@ def test_who_does_not_know_what_was_agreed_on_says_nothing(tmp_path: Path) -> No
     run(main)
 
 
-@pytest.mark.parametrize("saved", [Saved(1, "n0", [Entry(1, 1, b"odd")]), Saved(1, "n0", [], Snapshot(1, 1, b"odd"))])
+@pytest.mark.parametrize(
+    "saved", [Saved(1, "n0", [LogEntry(1, 1, b"odd")]), Saved(1, "n0", [], StateSnapshot(1, 1, b"odd"))]
+)
 def test_a_file_with_what_can_not_be_read_is_refused_with_the_way_back(tmp_path: Path, saved: Saved) -> None:
     file = OsFile(tmp_path / "raft.log")
     log = LogFile(file, "raft.log")

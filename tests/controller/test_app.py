@@ -13,7 +13,7 @@ from firearrow.controller.agreement import PEER_MESSAGES, STRANGER
 from firearrow.errors import CorruptStore, StoreLocked
 from firearrow.net.access import Access
 from firearrow.net.client import Client
-from firearrow.raft import Append, AskVote, Entry, Install, Message, Snapshot, encode_messages
+from firearrow.raft import Append, AskVote, Install, LogEntry, Message, StateSnapshot, encode_messages
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.codes import ResponseCode
@@ -286,10 +286,10 @@ def lies(name: str) -> list[Message]:
     behind: dict[str, Any] = {"previous_index": 0, "previous_term": 0, "committed": 1}
     return [
         *(AskVote(**ask, term=term, is_trial=False) for term in (2**64 - 1, 2**63 - 1, 2**40)),
-        Install(**whole, snapshot=Snapshot(90, 90, b"rubbish")),
-        Install(**whole, snapshot=Snapshot(2**63 - 1, 90)),
-        Append(**whole, **behind, entries=[Entry(1, 90, b"rubbish")]),
-        Append(**whole, **behind, entries=[Entry(1, 90, b"\x91\x93\xa9AddressCh\xff")]),
+        Install(**whole, snapshot=StateSnapshot(90, 90, b"rubbish")),
+        Install(**whole, snapshot=StateSnapshot(2**63 - 1, 90)),
+        Append(**whole, **behind, entries=[LogEntry(1, 90, b"rubbish")]),
+        Append(**whole, **behind, entries=[LogEntry(1, 90, b"\x91\x93\xa9AddressCh\xff")]),
     ]
 
 

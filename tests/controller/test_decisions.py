@@ -5,15 +5,22 @@ from __future__ import annotations
 import pytest
 
 from firearrow.controller import decisions
-from firearrow.controller.decisions import Decision
+from firearrow.controller.decisions import ControllerResult
 from firearrow.controller.election import Standing
-from firearrow.controller.replicas import AddressChanged, BrokerSet, Cleaned, InSyncChanged, MasterElected, Member
+from firearrow.controller.replicas import (
+    AddressChanged,
+    BrokerSet,
+    Cleaned,
+    InSyncChanged,
+    MasterElected,
+    ReplicaMember,
+)
 from firearrow.wire import headers
 from firearrow.wire.codes import ResponseCode as Code
 from firearrow.wire.controller_bodies import SyncStateSet
 from tests.controller.test_replicas import Living
 
-MEMBERS = {broker_id: Member(f"h:{broker_id}", f"h:{broker_id};9") for broker_id in (1, 2, 3)}
+MEMBERS = {broker_id: ReplicaMember(f"h:{broker_id}", f"h:{broker_id};9") for broker_id in (1, 2, 3)}
 SETS = {
     "a": BrokerSet("C", MEMBERS, 4, 1, 7, frozenset((1, 2)), 9),
     "lost": BrokerSet("C", MEMBERS, 4, None, 3, frozenset((1,)), 2),
@@ -25,7 +32,7 @@ LIVING.alive = {(name, one): Standing(1, 1, 1) for name in SETS for one in (1, 2
 FAILED = Code.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
 
 
-def told(*ids: int, name: str = "a", master: int = 1, epoch: int = 7, set_epoch: int = 9) -> Decision:
+def told(*ids: int, name: str = "a", master: int = 1, epoch: int = 7, set_epoch: int = 9) -> ControllerResult:
     header = headers.AlterSyncStateSet(name, master, epoch)
     return decisions.alter_sync_state_set(SETS, LIVING, header, SyncStateSet([*ids], set_epoch))
 
@@ -45,7 +52,7 @@ def told(*ids: int, name: str = "a", master: int = 1, epoch: int = 7, set_epoch:
         (told(2), FAILED),
     ],
 )  # fmt: skip
-def test_a_set_of_those_in_sync_is_refused(decision: Decision, code: Code) -> None:
+def test_a_set_of_those_in_sync_is_refused(decision: ControllerResult, code: Code) -> None:
     assert decision.code == code
     assert (decision.fields, decision.events) == ({"newSyncStateSetEpoch": 0}, ())
     assert decision.remark
@@ -58,7 +65,7 @@ def test_a_set_of_those_in_sync_is_taken() -> None:
     assert decision.body == b'{"syncStateSet":[1],"syncStateSetEpoch":10}'
 
 
-def apply(name: str, broker_id: int, code: str) -> Decision:
+def apply(name: str, broker_id: int, code: str) -> ControllerResult:
     return decisions.apply_broker_id(SETS, headers.ApplyBrokerId("C", name, broker_id, code))
 
 
@@ -71,7 +78,7 @@ def test_an_id_is_given_once() -> None:
     assert (event.broker, getattr(event, "address", None)) == ("new", "h:9")
 
 
-def register(name: str, broker_id: int, address: str, cluster: str = "C") -> Decision:
+def register(name: str, broker_id: int, address: str, cluster: str = "C") -> ControllerResult:
     header = headers.RegisterToController(cluster, name, broker_id, address)
     return decisions.register_broker(SETS, LIVING, header)
 
@@ -89,7 +96,7 @@ def test_a_broker_that_starts_hears_of_a_master_that_lives() -> None:
     assert register("a", 2, "h:22").events == [AddressChanged("a", 2, "h:22")]
 
 
-def elect(name: str, broker_id: int) -> Decision:
+def elect(name: str, broker_id: int) -> ControllerResult:
     header = headers.ElectMaster(name, "C", broker_id)
     return decisions.elect_master(SETS, LIVING, header, is_unclean_allowed=False)
 
@@ -110,7 +117,7 @@ def test_elections_that_change_nothing_or_fail() -> None:
         assert (decision.code, decision.events) == (code, events)
 
 
-def clean(name: str, ids: str | None, *, living: bool = False, cluster: str = "C") -> Decision:
+def clean(name: str, ids: str | None, *, living: bool = False, cluster: str = "C") -> ControllerResult:
     header = headers.CleanBrokerData(name, cluster, ids, living)
     return decisions.clean_broker_data(SETS, LIVING, header)
 

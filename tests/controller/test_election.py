@@ -5,12 +5,12 @@ from __future__ import annotations
 import pytest
 
 from firearrow.controller.election import NOBODY_ASKED, Standing, elected
-from firearrow.controller.replicas import BrokerSet, Member
+from firearrow.controller.replicas import BrokerSet, ReplicaMember
 from firearrow.wire.headers import ElectMaster
 from tests.controller.test_replicas import Living
 
 EQUAL = Standing(1, 100, 5)
-MEMBERS = {broker_id: Member(f"h:{broker_id}", "") for broker_id in (1, 2, 3, 4)}
+MEMBERS = {broker_id: ReplicaMember(f"h:{broker_id}", "") for broker_id in (1, 2, 3, 4)}
 # 1 is master, 2 and 3 are in sync as well, 4 is not.
 FOUND = BrokerSet("C", MEMBERS, 5, 1, 7, frozenset((1, 2, 3)), 9)
 

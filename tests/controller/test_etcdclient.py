@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.controller.etcdclient import Etcd, Lease, Range
+from firearrow.controller.etcdclient import Etcd, Lease, RangeResponse
 from firearrow.testing import loop
 
 Answer = tuple[str, bytes] | None
@@ -68,7 +68,7 @@ def test_why_none_answers_is_said_of_each() -> None:
         webs = [silent, refusing, other, large]
         urls = [await web.start(10 + number) for number, web in enumerate(webs)]
         with pytest.raises(ConnectionError) as raised:
-            await Etcd(["http://127.0.0.1:9", *urls], 2.0).call("kv/range", {}, Range)
+            await Etcd(["http://127.0.0.1:9", *urls], 2.0).call("kv/range", {}, RangeResponse)
         not_etcd = "'HTTP/1.0 404 Not Found 404 page not found'"
         assert str(raised.value).split("; ") == [
             "http://127.0.0.1:9: [Errno 111] nobody listens on 127.0.0.1:9",

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.controller import decisions
-from firearrow.controller.decisions import Decision
+from firearrow.controller.decisions import ControllerResult
 from firearrow.controller.election import Standing
 from firearrow.controller.replicas import (
     NO_SETS,
@@ -68,7 +68,7 @@ STEPS = st.lists(
 )  # fmt: skip
 
 
-def decided(sets: Sets, living: Living, step: tuple[Any, ...]) -> Decision:
+def decided(sets: Sets, living: Living, step: tuple[Any, ...]) -> ControllerResult:
     kind, name, *rest = step
     found = sets.get(name, BrokerSet("C"))
     match kind, *rest:
@@ -88,7 +88,7 @@ def decided(sets: Sets, living: Living, step: tuple[Any, ...]) -> Decision:
             clean = headers.CleanBrokerData(name, "C", ";".join(map(str, ids)))
             return decisions.clean_broker_data(sets, living, clean)
         case _:
-            return Decision()
+            return ControllerResult()
 
 
 @settings(max_examples=300)

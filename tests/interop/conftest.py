@@ -37,7 +37,7 @@ def pytest_runtest_makereport(item: pytest.Item) -> Generator[None, pytest.TestR
     report = yield
     if report.failed:
         used = getattr(item, "funcargs", {})
-        client, driver = used.get("java"), used.get("driver")
+        client, driver = used.get("java"), used.get("driver") or used.get("program")
         logs = sorted(client.server.logs.glob("*.log")) if isinstance(client, JavaClient) else []
         logs += [driver.log] if isinstance(driver, Driver) else []
         report.sections += [(f"the end of {log}", _tail(log)) for log in logs]

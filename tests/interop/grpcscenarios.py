@@ -351,3 +351,15 @@ class Scenarios:
                 remoting.send(topic, body, tag=kind.name)
         got = {it.tag: (it.body, it.corrupted) for it in consumer.wait_for(3)}
         assert got == dict.fromkeys(("LZ4", "ZSTD", "ZLIB"), (body, False))
+
+
+class TrustingScenarios:
+    """Scenarios of a client that encrypts by default, and trusts any certificate."""
+
+    def test_the_client_encrypts_at_a_server_without_a_certificate(
+        self, program: Driver, guarded_grpc_server: Server
+    ) -> None:
+        clients = GrpcClients(program, guarded_grpc_server.grpc, user=APP, tls=True)
+        [sent] = clients.producer(OWN_TOPIC).send([Outgoing(topic=OWN_TOPIC, body=b"secret")])
+        assert sent.id
+        clients.close()

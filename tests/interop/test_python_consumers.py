@@ -302,7 +302,7 @@ def test_tools_see_a_consumer_that_polls(served: Server, java: JavaClient, topic
             assert "PullConsumer" in told, "stacks"
             async with Admin.of([served.namesrv]) as admin:
                 found = await with_wanted(admin, await of_group(admin, shop.group, topic))
-            assert sum(one.lag for one in found) == 24
+            assert sum(one.at.lag for one in found) == 24
             assert sum(one.wanted or 0 for one in found) == 16
 
     run(served, topic, main)

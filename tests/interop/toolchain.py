@@ -1,4 +1,4 @@
-"""Find Java, Maven and Go, and build the client programs once for each version of their sources;
+"""Find Java, Maven, Go and Node.js, and build the client programs once for each version of their sources;
 fetch the tests that kombu has for its transports.
 
 The results are kept in a cache directory whose name holds a hash of the sources, so that a second

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from firearrow.errors import BrokerError
 from firearrow.namesrv.config import NamesrvConfig
-from firearrow.namesrv.routes import LEASE_SECONDS, MinBrokerIdChange, Registered, Routes
+from firearrow.namesrv.routes import LEASE_SECONDS, MinBrokerIdChange, Registered, RouteTables
 from firearrow.wire.bodies import BrokerData, DataVersion, MemberGroup, QueueData, RegisterBody, TopicQueueMappingInfo
 from tests.namesrv.strategies import TWO, ManualClock, body, header, topic
 
@@ -23,7 +23,7 @@ class Setting:
         self.clock = ManualClock()
         self.config = NamesrvConfig(**config)
         self.told: list[MinBrokerIdChange] = []
-        self.routes = Routes(self.clock, lambda: self.config, self.told.append)
+        self.routes = RouteTables(self.clock, lambda: self.config, self.told.append)
 
     def addresses(self, name: str = "broker-a") -> dict[int, str]:
         return self.routes.member_group("C", name).broker_addrs
@@ -488,11 +488,11 @@ def play(s: Setting, step: tuple[Any, ...]) -> None:
             s.routes.wipe_write_perm(name)
 
 
-def snapshot(routes: Routes) -> Any:
+def snapshot(routes: RouteTables) -> Any:
     return routes.cluster_info(), [(topic, routes.route(topic)) for topic in routes.topics()]
 
 
-def check(routes: Routes) -> None:
+def check(routes: RouteTables) -> None:
     info = routes.cluster_info()
     named = {name for cluster in info.cluster_addr_table.values() for name in cluster}
     assert named == set(info.broker_addr_table)

@@ -9,7 +9,7 @@ from typing import Any
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.processor import Processor
-from firearrow.namesrv.routes import Routes
+from firearrow.namesrv.routes import RouteTables
 from firearrow.net.server import Handler
 from firearrow.wire.bodies import REGISTER_BODY_BYTES_MAX, REGISTER_TOPICS_MAX
 from firearrow.wire.command import FieldValue
@@ -31,10 +31,10 @@ def registration(count: int, version: int) -> dict[str, Any]:
     return {"topicConfigSerializeWrapper": table, "filterServerList": []}
 
 
-def name_server(tmp_path: Path) -> tuple[Routes, Mapping[int, Handler]]:
+def name_server(tmp_path: Path) -> tuple[RouteTables, Mapping[int, Handler]]:
     config = NamesrvConfig(kv_config_path=str(tmp_path / "kv.json"), config_store_path=str(tmp_path / "namesrv"))
     clock = ManualClock()
-    routes = Routes(clock, lambda: config)
+    routes = RouteTables(clock, lambda: config)
     return routes, Processor(config, clock, routes, KvConfig(tmp_path / "kv.json")).handlers()
 
 

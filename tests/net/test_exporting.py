@@ -22,7 +22,7 @@ from firearrow.config.metrics import MetricsKeys
 from firearrow.errors import ConfigError
 from firearrow.net import exporting
 from firearrow.net.exporting import Exporting, in_deltas, log_them, otlp_sender
-from firearrow.net.exposition import Family, Metrics, Sample
+from firearrow.net.exposition import Family, Metrics, MetricSample
 from firearrow.net.meter import Histogram
 from firearrow.services import Service
 from tests.broker.serving import Caller, Serving, calling, until
@@ -90,11 +90,11 @@ def metrics() -> Metrics:
     took = Histogram((1, 5))
     for value in (0, 3, 100):
         took.add(value)
-    samples: list[tuple[Family, list[Sample]] | None] = [
-        (SENT, [Sample({"topic": "T"}, 3), Sample({"topic": "U"}, 4)]),
+    samples: list[tuple[Family, list[MetricSample]] | None] = [
+        (SENT, [MetricSample({"topic": "T"}, 3), MetricSample({"topic": "U"}, 4)]),
         None,
-        (TOOK, [Sample({"code": "send", "waited": False}, took)]),
-        (DEPTH, [Sample({}, 7)]),
+        (TOOK, [MetricSample({"code": "send", "waited": False}, took)]),
+        (DEPTH, [MetricSample({}, 7)]),
         (EMPTY, []),
     ]
     return Metrics(iter(samples), LABELS)
@@ -142,10 +142,10 @@ def test_in_deltas_a_collector_gets_what_came_since_it_took_the_last(run: Run) -
     took, sent = Histogram((1, 5)), 0
 
     def counted() -> Metrics:
-        samples: list[tuple[Family, list[Sample]] | None] = [
-            (SENT, [Sample({"topic": "T"}, sent)]),
-            (TOOK, [Sample({"code": "send"}, took)]),
-            (DEPTH, [Sample({}, 7)]),
+        samples: list[tuple[Family, list[MetricSample]] | None] = [
+            (SENT, [MetricSample({"topic": "T"}, sent)]),
+            (TOOK, [MetricSample({"code": "send"}, took)]),
+            (DEPTH, [MetricSample({}, 7)]),
         ]
         return Metrics(iter(samples), LABELS)
 

@@ -108,6 +108,17 @@ def test_a_server_that_drains_ends_streams_and_waits_for_calls(run: Run) -> None
     speaking(run, main)
 
 
+def test_a_drain_waits_for_no_request_that_is_not_whole(run: Run) -> None:
+    async def main(talker: Http2Talker, server: Server, service: Service) -> None:
+        talker.write(h2.headers(1, path("echo")), h2.headers(3, path("echo")), h2.data(3, framed(b"x")[:-1]))
+        talker.write(h2.headers(5, path("big")), h2.data(5, framed(b"%d" % MiB), ends=True))  # and for no slow reader
+        assert (await talker.frame(DATA)).stream_id == 5
+        server.retire_grpc()
+        await asyncio.wait_for(drain(server.grpc_peers, 1000), 10)
+
+    speaking(run, main)
+
+
 def test_a_drain_ends_in_time_and_takes_no_connection(run: Run) -> None:
     async def main(talker: Http2Talker, server: Server, service: Service) -> None:
         talker.write(h2.headers(1, path("hold")), h2.data(1, framed(b""), ends=True))

@@ -24,7 +24,7 @@ from firearrow.net.access import Access, Tls
 from firearrow.net.client import Client
 from firearrow.net.selfsigned import self_signed
 from firearrow.net.server import Answer, Peer, Server
-from firearrow.net.tls import Contexts, access_of
+from firearrow.net.tls import TlsContexts, access_of
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 from tests.broker.serving import until
@@ -231,7 +231,7 @@ def test_a_new_certificate_is_shown_without_a_restart(
 ) -> None:
     caplog.set_level(logging.INFO)
     shown = make_certificate(tmp_path, "shown")
-    contexts = Contexts(TlsKeys(tls_server_cert_path=str(shown)))
+    contexts = TlsContexts(TlsKeys(tls_server_cert_path=str(shown)))
     first = contexts.current(10.0)
     assert contexts.current(11.0) is first
     shown.write_text(certificate.read_text())
@@ -261,7 +261,7 @@ def test_what_can_t_work_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"needs tls\.server\.trustCertPath"):
         TlsKeys(tls_server_need_client_auth="optional")
     with pytest.raises(ConfigError, match=r"^TLS certificate /nowhere: "):
-        Contexts(TlsKeys(tls_server_cert_path="/nowhere"))
+        TlsContexts(TlsKeys(tls_server_cert_path="/nowhere"))
     with pytest.raises(ConfigError, match=r"^TLS authorities /nowhere: "):
         access_of(TlsKeys(tls_enable=True, tls_client_trust_cert_path="/nowhere"))
 
@@ -278,9 +278,9 @@ def test_a_key_may_have_a_password(run: Run, tmp_path: Path) -> None:
     shown, locked = make_locked_key(tmp_path)
     keys: dict[str, Any] = {"tls_server_cert_path": str(shown), "tls_server_key_path": str(locked)}
     with pytest.raises(ConfigError, match=r"its key has a password$"):
-        Contexts(TlsKeys(**keys))
+        TlsContexts(TlsKeys(**keys))
     with pytest.raises(ConfigError, match=r"its key has another password than that$") as caught:
-        Contexts(TlsKeys(**keys, tls_server_key_password="guessed"))
+        TlsContexts(TlsKeys(**keys, tls_server_key_password="guessed"))
     assert "guessed" not in str(caught.value)
     own: dict[str, Any] = {"tls_enable": True, "tls_client_cert_path": str(shown)}
     own |= {"tls_client_key_path": str(locked)}
@@ -322,7 +322,7 @@ def test_for_trials_a_server_makes_its_certificate(run: Run, mode: str, caplog: 
 def test_a_certificate_of_ones_own_comes_first(certificate: Path) -> None:
     """Java: while the test mode is on, TlsHelper ignores the files."""
     keys = TlsKeys(tls_test_mode_enable=True, tls_server_cert_path=str(certificate))
-    assert Contexts(keys)._own == ""
+    assert TlsContexts(keys)._own == ""
 
 
 def test_no_two_are_alike_and_openssl_takes_each(tmp_path: Path) -> None:
@@ -400,7 +400,7 @@ def test_who_speaks_no_version_of_these_is_closed(
 )
 def test_what_can_not_be_spoken_is_refused(certificate: Path, keys: dict[str, Any], why: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(why)):
-        Contexts(TlsKeys(tls_server_cert_path=str(certificate), **keys))
+        TlsContexts(TlsKeys(tls_server_cert_path=str(certificate), **keys))
 
 
 def hello(context: ssl.SSLContext) -> bytes:

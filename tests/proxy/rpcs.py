@@ -45,6 +45,10 @@ class Rpcs:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End the streams and the connection."""
         for stream in self._streams:
             stream.close()
         self._channel.close()
@@ -84,6 +88,11 @@ class Rpcs:
             request.SerializeToString(), timeout=seconds, metadata=list(self.metadata.items())
         )
 
+    def raw(self, name: str, request: bytes, seconds: float = SECONDS_MAX) -> list[bytes]:
+        """Call a method with any bytes; return the messages of its answer."""
+        call = self._channel.unary_stream(f"{SERVICE}/{name}")
+        return list(call(request, timeout=seconds, metadata=list(self.metadata.items())))
+
     def streamed(self, name: str, request: Any, seconds: float = SECONDS_MAX) -> Any:
         """Return the call of an RPC whose answer is a stream: an iterator that can be cancelled."""
         answer = getattr(m, f"{name}Response")
@@ -120,7 +129,9 @@ class Rpcs:
     def ack_request(group: str, topic: str, *messages: m.Message) -> m.AckMessageRequest:
         entries = [
             m.AckMessageEntry(
-                message_id=message.system_properties.message_id, receipt_handle=message.system_properties.receipt_handle
+                message_id=message.system_properties.message_id,
+                receipt_handle=message.system_properties.receipt_handle,
+                lite_topic=message.system_properties.lite_topic or None,
             )
             for message in messages
         ]

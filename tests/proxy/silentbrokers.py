@@ -65,7 +65,7 @@ class SilentBrokers:
         self.asked.append(asked)
         return found
 
-    async def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str]) -> None: ...
+    async def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str], language: str) -> None: ...
 
     async def route(self, topic: str) -> TopicRoute:
         return TopicRoute([])

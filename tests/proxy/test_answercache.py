@@ -196,3 +196,17 @@ def test_the_end_of_the_tasks_is_told_to_all_who_wait() -> None:
             await waiting
 
     run(test)
+
+
+def test_questions_after_the_end_of_the_tasks_fail_at_once() -> None:
+    async def test(source: Source) -> None:
+        source.answers["k"] = "1"
+        await source.get("k")
+        await source.tasks.close()
+        source.now += 100
+        source.cache.refresh("k")
+        assert await source.get("k") == "1"
+        with pytest.raises(ConnectionError, match="answer for other: the proxy stops"):
+            await source.get("other")
+
+    run(test)

@@ -118,6 +118,15 @@ def test_settings_may_name_no_topic(rpcs: Rpcs) -> None:
     assert rpcs.Heartbeat(heartbeat()).status.code == m.Code.OK
 
 
+def test_settings_may_name_many_topics(cluster: BlockingCluster, connect: Connect) -> None:
+    topics = [f"many-{number}" for number in range(1000)]
+    for settings in (settings_of_producer(*topics), settings_of_consumer("g-many", *topics)):
+        client = connect()
+        client.begin(settings)
+        kind = m.ClientType(settings.client_type)
+        assert client.Heartbeat(heartbeat("g-many", kind)).status.code == m.Code.OK
+
+
 def test_settings_are_answered_each_time(cluster: BlockingCluster, administrator: Administrator, rpcs: Rpcs) -> None:
     """The answer has the present configuration of the group."""
     stream, first = rpcs.begin(settings_of_consumer("g-again", "settings-c"))
@@ -255,6 +264,19 @@ def test_the_broker_knows_a_consumer(cluster: BlockingCluster, administrator: Ad
     rpcs.begin(settings_of_consumer("g-known", "settings-c"))
     found = administrator(lambda admin: admin.groups.consumers(address, "g-known"))
     assert found.consume_type == "CONSUME_ACTIVELY"
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"), [("JAVA", "JAVA"), ("GO", "GO"), ("NODE_JS", "NODE_JS"), ("ALGOL", "OTHER"), ("", "OTHER")]
+)
+def test_the_broker_knows_the_language_of_a_client(
+    cluster: BlockingCluster, administrator: Administrator, connect: Connect, word: str, expected: str
+) -> None:
+    client = connect(metadata={"x-mq-language": word})
+    client.begin(settings_of_consumer(f"g-language-{word}", "settings-c"))
+    address = cluster.brokers[0].address
+    found = administrator(lambda admin: admin.groups.consumers(address, f"g-language-{word}"))
+    assert [connection.language for connection in found.connection_set] == [expected]
 
 
 def test_a_heartbeat_leaves_the_subscriptions(

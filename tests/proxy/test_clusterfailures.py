@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import AsyncIterator, Coroutine, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import asynccontextmanager, contextmanager
 from typing import Any
 
@@ -18,7 +20,7 @@ from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 from tests.net.background import answering, in_thread
 from tests.proxy.clusterproxy import proxy_of
-from tests.proxy.proxyclient import ProxyClient
+from tests.proxy.proxyclient import SECONDS_MAX, ProxyClient
 
 TOPIC, BROKER = "T", "b"
 STORED = {"msgId": "0A000001000004D20000000000000007", "queueId": "0", "queueOffset": "3"}
@@ -156,6 +158,24 @@ def test_a_call_on_an_open_connection_needs_no_task(monkeypatch: pytest.MonkeyPa
         for _ in range(5):
             assert client.send(TOPIC, b"body").status.code == m.Code.OK
         assert started == []
+
+
+def test_a_proxy_stops_while_a_broker_owes_it_an_answer(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lost connection is a reason to ask for addresses again, and then there is no task for that any more."""
+    monkeypatch.setattr("firearrow.proxy.answercache.NONE_SECONDS", 0.0)
+    broker = Broker()
+    with served(broker) as client, ThreadPoolExecutor(1) as pool:
+        client.QueryAssignment(m.QueryAssignmentRequest(topic=m.Resource(name=TOPIC), group=m.Resource(name="g")))
+        left = threading.Event()
+
+        def keep(_: Peer, __: AnyCommand) -> Answer:
+            left.set()
+            return None
+
+        broker.answers = [keep]
+        pool.submit(client.send, TOPIC, b"body")
+        assert left.wait(SECONDS_MAX)
+        client.__exit__(None, None, None)
 
 
 def route_code(client: ProxyClient) -> int:

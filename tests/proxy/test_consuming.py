@@ -12,7 +12,7 @@ from firearrow.proxy import messages as m
 from firearrow.testing.cluster import BlockingCluster
 from firearrow.wire.bodies import TopicConfig
 from tests.loglines import told
-from tests.proxy.conftest import Administrator
+from tests.proxy.conftest import Administrator, Connect
 from tests.proxy.direct import World, answered, run
 from tests.proxy.rpcs import Rpcs, receive_request, send_request, settings_of_consumer
 
@@ -334,6 +334,22 @@ def test_a_receive_that_is_cancelled_loses_nothing() -> None:
     run(main)
 
 
+def test_a_call_of_grpc_that_is_cancelled_loses_nothing(
+    cluster: BlockingCluster, administrator: Administrator, connect: Connect
+) -> None:
+    cluster.create_topic("cancelled", queues=1)
+    leaving, other = connect(), connect()
+    call = leaving.streamed("ReceiveMessage", receive_request("g", "cancelled", invisible_s=3600, wait_s=20))
+    address = cluster.brokers[0].address
+    while not administrator(lambda admin: admin.groups.pops_waiting(address, "g", "cancelled")):
+        assert call.is_active()
+    call.cancel()
+    assert leaving.QueryRoute(m.QueryRouteRequest(topic=m.Resource(name="cancelled"))).status == OK
+    assert other.SendMessage(send_request("cancelled", b"x")).status == OK
+    [message] = other.received(receive_request("g", "cancelled", wait_s=20))
+    assert (message.body, attempt_of(message)) == (b"x", 1)
+
+
 def test_a_lost_connection_loses_nothing() -> None:
     async def main(world: World) -> None:
         lost, consumer = world.client(), await world.consumer()
@@ -382,6 +398,35 @@ def test_a_queue_in_order_is_blocked_until_its_message_is_done() -> None:
         assert list(map(attempt_of, found)) == [1, 1]
 
     run(main)
+
+
+def test_an_attempt_in_order_may_be_repeated() -> None:
+    """A client that got no answer asks again by the same attempt id."""
+
+    async def main(world: World) -> None:
+        await world.cluster.create_topic("F", queues=1, message_type="FIFO")
+        await world.cluster.create_group("g", consume_message_orderly=True)
+        consumer = await world.consumer("F")
+        await world.send(b"1", b"2", topic="F", kind=m.MessageType.FIFO, message_group="m")
+        request = receive_request("g", "F", count=1, invisible_s=30, wait_s=5)
+        request.attempt_id = "one"
+        [first] = await consumer.received(request)
+        [again] = await consumer.received(request)
+        assert (first.body, again.body) == (b"1", b"1")
+        request.attempt_id = "two"
+        assert await answered(consumer, request) == NOTHING
+
+    run(main)
+
+
+def test_groups_that_may_not_consume() -> None:
+    async def main(world: World) -> None:
+        await world.cluster.create_group("off", consume_enable=False)
+        for group, code in (("none", CODE.CONSUMER_GROUP_NOT_FOUND), ("off", CODE.INTERNAL_SERVER_ERROR)):
+            status = await answered(world.client(), receive_request(group, "T"))
+            assert status.code == code, status
+
+    run(main, autoCreateSubscriptionGroup=False)
 
 
 # --- acknowledgements ---

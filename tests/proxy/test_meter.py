@@ -1,12 +1,20 @@
-"""Durations of calls and rates of messages, without a server."""
+"""Durations of calls and rates of messages."""
 
 from __future__ import annotations
 
+import asyncio
+import time
 from collections.abc import Callable
 
 from firearrow.clock import SystemClock
 from firearrow.net.outgoing import Departures
-from firearrow.proxy.meter import CallKey, CallMeter, Rate
+from firearrow.net.replies import Reply
+from firearrow.proxy import messages as m
+from firearrow.proxy.calls import CallLimit, Context, Door, table_of, unary
+from firearrow.proxy.meter import CANCELLED, CallKey, CallMeter, Rate
+from tests.proxy.channels import serving
+
+PATH = "/apache.rocketmq.v2.MessagingService/Heartbeat"
 
 
 class SetClock(SystemClock):
@@ -78,3 +86,29 @@ def test_a_rate_is_of_the_last_ten_whole_seconds() -> None:
     assert rate.per_second(112_000) == 0
     rate.add(1, 500_000)
     assert rate.per_second(501_000) == 0.1
+
+
+def test_a_call_that_its_client_gives_up_counts_as_cancelled() -> None:
+    departures = Departures(asyncio.get_running_loop)
+    meter = CallMeter(SystemClock(), departures)
+    never: Reply[m.HeartbeatResponse] = Reply()
+
+    async def slow(_: Context, __: m.HeartbeatRequest) -> m.HeartbeatResponse:
+        return await never
+
+    limit = CallLimit(1)
+    door = Door(lambda call: Context(call, "c", None), meter)  # type: ignore[arg-type]
+    method = unary("Heartbeat", m.HeartbeatRequest, m.HeartbeatResponse, door, limit, slow)
+    with serving(table_of([method])) as client:
+        call = client.streamed(PATH, m.HeartbeatRequest(), m.HeartbeatResponse)
+        while never.wake is None:
+            time.sleep(0.01)
+        call.cancel()
+        deadline = time.monotonic() + 20
+        while not meter.histograms:
+            client.on_loop(departures.leave)
+            assert time.monotonic() < deadline
+    assert limit.pending == 0
+    assert [(key, it.count) for key, it in meter.histograms.items()] == [
+        (CallKey("Heartbeat", CANCELLED, waited=False), 1)
+    ]

@@ -8,9 +8,12 @@ from typing import Any
 import pytest
 
 from firearrow.proxy import messages as m
+from firearrow.testing.cluster import BlockingCluster
+from tests.proxy.conftest import Connect
 from tests.proxy.direct import Direct, World, answered, run
 from tests.proxy.rpcs import Rpcs, receive_request, send_request, settings_of_consumer
 
+KEYS = {"maxTransferBytesOnMessageInMemory": 64 * 1024 * 1024}
 OK = m.Status(code=m.Code.OK, message="OK")
 NOTHING = m.Status(code=m.Code.MESSAGE_NOT_FOUND, message="no new message")
 PUSH = m.ClientType.PUSH_CONSUMER
@@ -162,6 +165,39 @@ def test_a_client_that_ends_while_it_waits_for_messages_gets_none() -> None:
     run(main)
 
 
+def test_messages_that_a_client_did_not_take_come_soon(cluster: BlockingCluster, connect: Connect) -> None:
+    """One client gives a call up, another loses its connection, while there is no room for all of the answer."""
+    cluster.create_topic("untaken", queues=1)
+    other = connect()
+    ids = set()
+    for _ in range(32):
+        [entry] = other.SendMessage(send_request("untaken", bytes(600_000))).entries
+        ids.add(entry.message_id)
+    end = m.QueryOffsetRequest(query_offset_policy=m.QueryOffsetPolicy.END)
+    end.message_queue.CopyFrom(m.MessageQueue(topic=m.Resource(name="untaken"), broker=m.Broker(name="broker-a")))
+    while other.QueryOffset(end).offset < 32:
+        pass
+    clients = [connect(), connect()]
+    for client in clients:
+        group = f"g-{client.client_id}"
+        client.begin(settings_of_consumer(group, "untaken", kind=PUSH))
+        call = client.streamed("ReceiveMessage", receive_request(group, "untaken", auto_renew=True))
+        assert next(call).status.code == m.Code.OK
+        first = next(call).message
+        assert client.AckMessage(Rpcs.ack_request(group, "untaken", first)).status == OK
+        if client is clients[0]:
+            call.cancel()
+        else:
+            client.close()
+    for client in clients:
+        group = f"g-{client.client_id}"
+        found: set[str] = set()
+        while len(found) < 31:
+            messages = other.received(receive_request(group, "untaken", wait_s=20))
+            found |= {message.system_properties.message_id for message in messages}
+        assert found == ids - {first.system_properties.message_id}
+
+
 def test_a_change_ends_the_renewal() -> None:
     async def main(world: World) -> None:
         client, other = await pushed(world), await world.consumer()
@@ -234,6 +270,27 @@ def test_messages_come_again_after_a_kill_of_the_broker() -> None:
         other = await world.consumer()
         while not await other.received(receive_request("g", "T", wait_s=5)):
             assert world.time.now_ms - began_ms < 100_000
+
+    run(main)
+
+
+def test_a_queue_in_order_is_blocked_while_its_message_is_renewed() -> None:
+    async def main(world: World) -> None:
+        await world.cluster.create_topic("F", queues=1, message_type="FIFO")
+        await world.cluster.create_group("g", consume_message_orderly=True)
+        client = world.client()
+        await client.settled(settings_of_consumer("g", "F", kind=PUSH))
+        await world.send(b"1", b"2", topic="F", kind=m.MessageType.FIFO, message_group="m")
+        request = receive_request("g", "F", count=1, wait_s=5, auto_renew=True)
+        [first] = await client.received(request)
+        for _ in range(20):
+            await asyncio.sleep(30)
+            await client.Heartbeat(BEAT)
+            assert await answered(client, request) == NOTHING
+        answer = await client.AckMessage(Rpcs.ack_request("g", "F", first))
+        assert answer.status == OK
+        [second] = await client.received(request)
+        assert (second.body, second.system_properties.delivery_attempt) == (b"2", 1)
 
     run(main)
 

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
 
-from firearrow.raft import Entry, Message, Node, Saved, Timing
+from firearrow.raft import LogEntry, Message, Node, Saved, Timing
 
 TIMING = Timing(heartbeat=1, election=10)
 
 
-def entries(*terms: int) -> list[Entry]:
+def entries(*terms: int) -> list[LogEntry]:
     """A log whose entries have these terms."""
-    return [Entry(index, term, b"%d" % index) for index, term in enumerate(terms, 1)]
+    return [LogEntry(index, term, b"%d" % index) for index, term in enumerate(terms, 1)]
 
 
 class Bench:
@@ -26,7 +26,7 @@ class Bench:
             name: kind(name, self.names, state, lambda most: most - 1, TIMING, entries_max)
             for name, state in saved.items()
         }
-        self.applied: dict[str, list[Entry]] = {name: [] for name in saved}
+        self.applied: dict[str, list[LogEntry]] = {name: [] for name in saved}
         self.delivered: list[Message] = []
         self.waiting: list[Message] = []
 
@@ -81,5 +81,5 @@ class Bench:
             ready = node.take()
             self.waiting += ready.messages
             if ready.snapshot is not None:
-                self.applied[name] = [Entry(ready.snapshot.index, ready.snapshot.term)]
+                self.applied[name] = [LogEntry(ready.snapshot.index, ready.snapshot.term)]
             self.applied[name] += ready.committed

@@ -24,7 +24,7 @@ from zlib import crc32
 
 from firearrow.errors import MessageError
 from firearrow.files import SECTOR_BYTES
-from firearrow.raft import Entry, LogFile, Message, Node, Saved, Snapshot, Timing
+from firearrow.raft import LogEntry, LogFile, Message, Node, Saved, StateSnapshot, Timing
 
 TICK: Final = 10  # units of virtual time; a message takes 1 at least
 TIMING: Final = Timing(heartbeat=2, election=10)
@@ -93,7 +93,7 @@ class Checker:
         self._entries: dict[tuple[int, int], tuple[bytes, int | None]] = {}
         self._states: dict[int, int] = {0: 0}
 
-    def saved(self, node: Node, entries: list[Entry]) -> None:
+    def saved(self, node: Node, entries: list[LogEntry]) -> None:
         """Log matching: an entry's index and term tell what it is, and all that is before it."""
         for entry in entries:
             fact = entry.data, node.log.term_at(entry.index - 1)
@@ -114,7 +114,7 @@ class Checker:
             if is_due and node.log.term_at(index) != entry.term:
                 raise Violation(f"{node.name} leads term {node.term} without entry {index}")
 
-    def applied(self, node: Node, entry: Entry, state: int) -> None:
+    def applied(self, node: Node, entry: LogEntry, state: int) -> None:
         """State machine safety: everybody applies the same entries, and gets the same state."""
         agreed = self.agreed.setdefault(entry.index, Agreed(entry.term, entry.data, node.term))
         if (entry.term, entry.data) != agreed[:2]:
@@ -187,7 +187,7 @@ class Machine:
         self._world.plan(self._world.down_ticks() * TICK, self.start)
 
 
-def _state_of(snapshot: Snapshot | None) -> tuple[int, int]:
+def _state_of(snapshot: StateSnapshot | None) -> tuple[int, int]:
     return (int.from_bytes(snapshot.data, "big"), snapshot.index) if snapshot else (0, 0)
 
 

@@ -10,17 +10,17 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import CorruptStore, StoreLocked
-from firearrow.raft import Entry, LogFile, OsFile, Saved, Snapshot
+from firearrow.raft import LogEntry, LogFile, OsFile, Saved, StateSnapshot
 from firearrow.raft.logfile import MAGIC
 from tests.raft.simulation import MemoryFile
 
 CHANGES = [
     Saved(1, "n0"),
-    Saved(1, "n0", [Entry(1, 1), Entry(2, 1, b"two")]),
-    Saved(2, "", [Entry(2, 2, b"another two"), Entry(3, 2, b"three")]),
+    Saved(1, "n0", [LogEntry(1, 1), LogEntry(2, 1, b"two")]),
+    Saved(2, "", [LogEntry(2, 2, b"another two"), LogEntry(3, 2, b"three")]),
     Saved(2, "n1"),
 ]
-AFTER = Saved(2, "n1", [Entry(1, 1), Entry(2, 2, b"another two"), Entry(3, 2, b"three")])
+AFTER = Saved(2, "n1", [LogEntry(1, 1), LogEntry(2, 2, b"another two"), LogEntry(3, 2, b"three")])
 
 
 def written(*changes: Saved) -> MemoryFile:
@@ -49,11 +49,11 @@ def test_changes_come_to_the_same_as_what_they_change() -> None:
 
 
 def test_a_snapshot_takes_the_place_of_all_before() -> None:
-    snapshot = Snapshot(9, 2, b"state")
-    change = Saved(3, "", [Entry(10, 3)], snapshot)
+    snapshot = StateSnapshot(9, 2, b"state")
+    change = Saved(3, "", [LogEntry(10, 3)], snapshot)
     assert loaded(written(*CHANGES, change).read()) == change
-    after = Saved(3, "", [Entry(10, 3), Entry(11, 3)], snapshot)
-    assert loaded(written(*CHANGES, change, Saved(3, "", [Entry(11, 3)])).read()) == after
+    after = Saved(3, "", [LogEntry(10, 3), LogEntry(11, 3)], snapshot)
+    assert loaded(written(*CHANGES, change, Saved(3, "", [LogEntry(11, 3)])).read()) == after
 
 
 def test_a_file_goes_on_where_it_ended(tmp_path: Path) -> None:
@@ -90,7 +90,7 @@ def test_what_a_crash_leaves_is_what_was_synced(seed: int, synced: int) -> None:
     chance = Random(seed)
     file = written(*CHANGES[:synced], Saved(1, "n" * chance.randrange(600)))
     before = LogFile(file).load()
-    LogFile(file).append(Saved(5, "n2", [Entry(9, 5, chance.randbytes(chance.randrange(2000)))]))
+    LogFile(file).append(Saved(5, "n2", [LogEntry(9, 5, chance.randbytes(chance.randrange(2000)))]))
     file.crash(chance)
     log = LogFile(file)
     after = log.load()

@@ -11,10 +11,10 @@ from firearrow.raft import (
     Append,
     Appended,
     AskVote,
-    Entry,
     Install,
+    LogEntry,
     Message,
-    Snapshot,
+    StateSnapshot,
     Vote,
     decode_messages,
     encode_messages,
@@ -23,13 +23,13 @@ from firearrow.raft.messages import ENTRIES_MAX
 
 
 def test_messages_come_back_from_their_bytes() -> None:
-    entries = [Entry(4, 2, b"x"), Entry(5, 3)]
+    entries = [LogEntry(4, 2, b"x"), LogEntry(5, 3)]
     messages: list[Message] = [
         AskVote(sender="n0", to="n1", term=3, last_index=5, last_term=2, is_trial=True),
         Vote(sender="n1", to="n0", term=3, is_granted=True, is_trial=True),
         Append(sender="n0", to="n1", term=3, previous_index=3, previous_term=2, entries=entries, committed=4),
         Appended(sender="n1", to="n0", term=3, index=3, is_refused=True, hint_index=2, hint_term=1),
-        Install(sender="n0", to="n1", term=3, snapshot=Snapshot(2, 1, b"state")),
+        Install(sender="n0", to="n1", term=3, snapshot=StateSnapshot(2, 1, b"state")),
     ]
     assert decode_messages(encode_messages(messages)) == messages
 
@@ -37,13 +37,13 @@ def test_messages_come_back_from_their_bytes() -> None:
 @pytest.mark.parametrize(
     ("previous", "entries", "term"),
     [
-        ((3, 2), [Entry(5, 2)], 2),
-        ((3, 2), [Entry(4, 1)], 2),
-        ((3, 2), [Entry(4, 3)], 2),
-        ((3, 2), [Entry(4, 2), Entry(4, 2)], 2),
+        ((3, 2), [LogEntry(5, 2)], 2),
+        ((3, 2), [LogEntry(4, 1)], 2),
+        ((3, 2), [LogEntry(4, 3)], 2),
+        ((3, 2), [LogEntry(4, 2), LogEntry(4, 2)], 2),
     ],
 )
-def test_entries_that_do_not_follow_are_refused(previous: tuple[int, int], entries: list[Entry], term: int) -> None:
+def test_entries_that_do_not_follow_are_refused(previous: tuple[int, int], entries: list[LogEntry], term: int) -> None:
     index, previous_term = previous
     message = Append(
         sender="n0", to="n1", term=term, previous_index=index, previous_term=previous_term, entries=entries, committed=0
@@ -67,10 +67,10 @@ MAX = 2**63 - 1
             term=1,
             previous_index=0,
             previous_term=0,
-            entries=[Entry(number + 1, 1) for number in range(ENTRIES_MAX + 1)],
+            entries=[LogEntry(number + 1, 1) for number in range(ENTRIES_MAX + 1)],
             committed=0,
         ),
-        Install(sender="n0", to="n1", term=1, snapshot=Snapshot(1, 2)),
+        Install(sender="n0", to="n1", term=1, snapshot=StateSnapshot(1, 2)),
     ],
 )
 def test_numbers_have_bounds(message: Message) -> None:

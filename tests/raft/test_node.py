@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firearrow.errors import MessageError
-from firearrow.raft import Append, Appended, AskVote, Entry, Install, Message, Node, Role, Saved, Snapshot, Vote
+from firearrow.raft import Append, Appended, AskVote, Install, LogEntry, Message, Node, Role, Saved, StateSnapshot, Vote
 from firearrow.raft.messages import STEP_MAX
 from tests.raft.bench import TIMING, Bench, entries
 from tests.raft.simulation import Checker, Violation
@@ -18,8 +18,8 @@ def test_a_node_alone_leads_and_agrees_with_itself() -> None:
     bench.elect("n0")
     assert bench["n0"].propose(b"x") == 2
     ready = bench["n0"].take()
-    assert ready.saved == Saved(1, "n0", [Entry(2, 1, b"x")])
-    assert ready.committed == [Entry(2, 1, b"x")]
+    assert ready.saved == Saved(1, "n0", [LogEntry(2, 1, b"x")])
+    assert ready.committed == [LogEntry(2, 1, b"x")]
     assert bench["n0"].take() == (None, [], None, [])
 
 
@@ -32,7 +32,7 @@ def test_a_leader_is_elected_and_entries_are_agreed_on() -> None:
     bench.carry()
     bench.tick(["n1"], 1)  # the others hear of it with the next message
     bench.carry()
-    assert [list(log) for log in bench.applied.values()] == [[Entry(1, 1), Entry(2, 1, b"x")]] * 3
+    assert [list(log) for log in bench.applied.values()] == [[LogEntry(1, 1), LogEntry(2, 1, b"x")]] * 3
 
 
 def test_two_of_three_agree_one_does_not() -> None:
@@ -163,22 +163,22 @@ def test_who_lacks_what_the_leader_has_no_more_gets_its_state() -> None:
     for number in range(5):
         bench["n0"].propose(b"%d" % number)
     bench.carry(["n0", "n1"])
-    assert bench["n0"].compact(b"state") == Saved(1, "n0", [], Snapshot(6, 1, b"state"))
+    assert bench["n0"].compact(b"state") == Saved(1, "n0", [], StateSnapshot(6, 1, b"state"))
     bench["n0"].propose(b"later")
     bench.tick(["n0"], 1)
     bench.carry()
     bench.tick(["n0"], 1)
     bench.carry()
     assert [type(it) for it in bench.delivered].count(Install) == 1
-    assert bench.applied["n2"] == [Entry(6, 1), Entry(7, 1, b"later")]
-    assert bench["n2"].log.snapshot == Snapshot(6, 1, b"state")
+    assert bench.applied["n2"] == [LogEntry(6, 1), LogEntry(7, 1, b"later")]
+    assert bench["n2"].log.snapshot == StateSnapshot(6, 1, b"state")
 
 
 def test_a_state_whose_entries_are_there_changes_nothing() -> None:
     bench = Bench(THREE)
     bench.elect("n0")
     before = bench["n1"].log.slice(1, 9)
-    snapshot = Snapshot(1, 1, b"state")
+    snapshot = StateSnapshot(1, 1, b"state")
     bench["n1"].receive(Install(sender="n0", to="n1", term=1, snapshot=snapshot))
     ready = bench["n1"].take()
     assert (ready.snapshot, bench["n1"].log.slice(1, 9)) == (None, before)
@@ -215,9 +215,14 @@ def test_a_node_with_a_later_term_can_come_back() -> None:
             AskVote(sender="n2", to="n0", term=STEP_MAX + 2, last_index=0, last_term=0, is_trial=False),
             "term: .* too far ahead of 1",
         ),
-        (Install(sender="n2", to="n0", term=2, snapshot=Snapshot(STEP_MAX + 2, 2)), "snapshot: .* too far ahead of 1"),
         (
-            Append(sender="n2", to="n0", term=2, previous_index=0, previous_term=0, entries=[Entry(1, 2)], committed=1),
+            Install(sender="n2", to="n0", term=2, snapshot=StateSnapshot(STEP_MAX + 2, 2)),
+            "snapshot: .* too far ahead of 1",
+        ),
+        (
+            Append(
+                sender="n2", to="n0", term=2, previous_index=0, previous_term=0, entries=[LogEntry(1, 2)], committed=1
+            ),
             "entry 1: another one is agreed on",
         ),
         (
@@ -243,4 +248,4 @@ def test_nobody_has_more_than_the_leader() -> None:
     bench.carry()
     bench.tick(["n0"], 1)
     bench.carry()
-    assert bench.applied["n1"] == bench.applied["n2"] == [Entry(1, 1), Entry(2, 1, b"x")]
+    assert bench.applied["n1"] == bench.applied["n2"] == [LogEntry(1, 1), LogEntry(2, 1, b"x")]

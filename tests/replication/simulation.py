@@ -28,7 +28,7 @@ from firearrow.broker.replication.replicas import SLAVE, SYNC_MASTER, Replicas
 from firearrow.broker.storage.feature import CATCH_UP_SECONDS
 from firearrow.errors import DiskFull
 from firearrow.services import Every, Service
-from firearrow.store.acknowledging import Outcome
+from firearrow.store.acknowledging import PutStatus
 from firearrow.testing.fs import CrashableFileSystem
 from firearrow.testing.loop import VirtualClock, VirtualLoop
 from tests.broker.world import scratch
@@ -287,11 +287,11 @@ class World:
         if self.is_flushed or self.copies > 1:
             store.confirming.wait_for(sent.end, partial(self._answered, sent))
         else:
-            self._answered(sent, Outcome.SAFE)
+            self._answered(sent, PutStatus.SAFE)
 
-    def _answered(self, sent: Sent, outcome: Outcome) -> None:
+    def _answered(self, sent: Sent, outcome: PutStatus) -> None:
         """An acknowledged message is on so many brokers, and on the disk if that was asked for."""
-        if outcome is not Outcome.SAFE or sent.history != len(self.ends) or not self.master.is_up:
+        if outcome is not PutStatus.SAFE or sent.history != len(self.ends) or not self.master.is_up:
             return
         master, wanted = self.master, self.master.log(sent.start, sent.end)
         have = [

@@ -6,7 +6,7 @@ from typing import Any, cast
 
 import pytest
 
-from firearrow.replication.master import SILENT_SECONDS, SLAVES_MAX, Connection, Master
+from firearrow.replication.master import SILENT_SECONDS, SLAVES_MAX, Master, SlaveConnection
 from firearrow.replication.stream import FRAME_HEAD, report
 from firearrow.store import MessageStore
 from tests.broker.fakes import HandClock, HandScheduler
@@ -39,7 +39,7 @@ class Socket(asyncio.Transport):
         self.sent_bytes += sum(len(data) for data in list_of_data if len(data) != FRAME_HEAD.size)
 
 
-def led(root: Path, scheduler: HandScheduler) -> tuple[MessageStore, Connection, Socket]:
+def led(root: Path, scheduler: HandScheduler) -> tuple[MessageStore, SlaveConnection, Socket]:
     """A log of a byte, and the connection of a slave that has this."""
     store = make_store(root, broker_role="SLAVE", mapped_file_size_commit_log=16 * 1024 * KiB)
     store.open(background=False)
@@ -94,7 +94,7 @@ def test_the_log_is_looked_at_more_often_the_faster_it_grows(tmp_path: Path, byt
     store.close()
 
 
-def came(master: Master, host: str) -> tuple[Connection, Socket]:
+def came(master: Master, host: str) -> tuple[SlaveConnection, Socket]:
     """Give a connection that is new and has said nothing."""
     connection, socket = master.connection(), Socket(host)
     connection.connection_made(socket)

@@ -17,9 +17,9 @@ from hypothesis import strategies as st
 from firearrow.cli.main import main
 from firearrow.clock import SystemClock
 from firearrow.errors import RemoteProtocolError
-from firearrow.replication.fetching import Source
-from firearrow.replication.proof import ANSWER, HELLO, NOT_ASKED, Demand, Proof
-from firearrow.replication.stream import FRAME_HEAD, Sending, report
+from firearrow.replication.fetching import LogSource
+from firearrow.replication.proof import ANSWER, HELLO, NOT_ASKED, Proof, ProofDemand
+from firearrow.replication.stream import FRAME_HEAD, LogSender, report
 from firearrow.replication.switching import READER
 from firearrow.testing import loop
 from firearrow.testing.fs import copy_whole
@@ -41,7 +41,7 @@ NOT_COPIED = 12
 # --- the two sides, without a socket ---
 
 
-def spoken(demand: Demand, proof: Proof, cuts: list[int]) -> None:
+def spoken(demand: ProofDemand, proof: Proof, cuts: list[int]) -> None:
     """Carry what they say, in pieces."""
     to_master, to_slave = HELLO, b""
     sizes = iter(cuts)
@@ -55,7 +55,7 @@ def spoken(demand: Demand, proof: Proof, cuts: list[int]) -> None:
 
 @given(st.lists(st.integers(1, 40)))
 def test_both_prove_who_they_are_however_it_is_cut(cuts: list[int]) -> None:
-    demand, proof = Demand(SECRETS.get, b"c" * 16), Proof(TRUE, b"o" * 16)
+    demand, proof = ProofDemand(SECRETS.get, b"c" * 16), Proof(TRUE, b"o" * 16)
     spoken(demand, proof, cuts)
     assert demand.is_met
     assert proof.is_done
@@ -73,17 +73,17 @@ def test_both_prove_who_they_are_however_it_is_cut(cuts: list[int]) -> None:
     ],
 )
 def test_who_does_not_know_the_secret_is_refused(credentials: Credentials) -> None:
-    demand, proof = Demand(SECRETS.get, b"c" * 16), Proof(credentials, b"o" * 16)
+    demand, proof = ProofDemand(SECRETS.get, b"c" * 16), Proof(credentials, b"o" * 16)
     with pytest.raises(RemoteProtocolError, match="does not prove"):
         spoken(demand, proof, [])
     assert not demand.is_met
 
 
 def test_a_proof_is_of_one_connection() -> None:
-    first, proof = Demand(SECRETS.get, b"c" * 16), Proof(TRUE, b"o" * 16)
+    first, proof = ProofDemand(SECRETS.get, b"c" * 16), Proof(TRUE, b"o" * 16)
     said = proof.receive(first.receive(HELLO))
     assert len(first.receive(said)) == 32
-    again = Demand(SECRETS.get, b"d" * 16)
+    again = ProofDemand(SECRETS.get, b"d" * 16)
     again.receive(HELLO)
     with pytest.raises(RemoteProtocolError, match="does not prove"):
         again.receive(said)
@@ -99,7 +99,7 @@ def test_a_master_that_does_not_know_the_secret_is_not_followed() -> None:
 @pytest.mark.parametrize("said", [report(0), report(4096), READER.encode(), b"\x16\x03\x01", b"GET"])
 def test_what_is_no_proof_is_refused_at_once(said: bytes) -> None:
     with pytest.raises(RemoteProtocolError, match="does not begin a proof"):
-        Demand(SECRETS.get, b"c" * 16).receive(said)
+        ProofDemand(SECRETS.get, b"c" * 16).receive(said)
 
 
 def test_a_log_is_no_challenge() -> None:
@@ -112,7 +112,7 @@ def test_a_log_is_no_challenge() -> None:
 
 def test_a_master_that_does_not_know_it_takes_the_hello_for_nothing() -> None:
     """RocketMQ's and ours of earlier days read it as a report: of no place of a log."""
-    sending = Sending(1024)
+    sending = LogSender(1024)
     assert not sending.receive(HELLO, 100)
     assert sending.next_offset is None
     assert struct.unpack(">q", HELLO)[0] < 0
@@ -296,7 +296,7 @@ def test_who_encrypts_only_follows_and_is_followed_so(
             async with asyncio.timeout(20):
                 await until(lambda: slave.broker.replicas.is_following)
             place = ha_address(master)
-            assert await asyncio.to_thread(Source(place).fetch, 1, 10) == b""
+            assert await asyncio.to_thread(LogSource(place).fetch, 1, 10) == b""
             found = slave.broker.replicas.source_of_log()
             assert found is not None
             master.broker.store.put(master.broker.store.queue("T", 0), b"body", b"", 0, 0, 0, bytes(8), 0, 0)

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from firearrow.replication.master import Master
-from firearrow.replication.slave import Following
+from firearrow.replication.slave import MasterConnection
 from firearrow.store import mending
 from firearrow.store.commitlog import CommitLog
 from tests.replication.simulation import Violation, simulate
@@ -71,7 +71,7 @@ def counts_nobody(self: Master, *_: Any) -> int:
     return self.store.log_end_offset
 
 
-def appends_twice(self: Following, physical_offset: int, piece: memoryview) -> None:
+def appends_twice(self: MasterConnection, physical_offset: int, piece: memoryview) -> None:
     """Does not look at what is there."""
     self._store.put_raw(self._store.log_end_offset, piece)
 
@@ -82,7 +82,7 @@ def appends_twice(self: Following, physical_offset: int, piece: memoryview) -> N
         (mending, "_start_of_end", begins_at_the_end, 58, "follows, its log is another one"),
         (Master, "_counts", counts_all, 9, "is acknowledged, of 2 only"),
         (Master, "copied_offset", counts_nobody, 3, "is acknowledged, of 2 only"),
-        (Following, "_put", appends_twice, 0, "has another log than its master"),
+        (MasterConnection, "_put", appends_twice, 0, "has another log than its master"),
     ],
     ids=["begins at the end", "counts all", "counts nobody", "appends twice"],
 )

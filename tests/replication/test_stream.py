@@ -8,14 +8,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import RemoteProtocolError
-from firearrow.replication.stream import FRAME_DATA_BYTES_MAX, FRAME_HEAD, Mismatch, Receiving, Sending, report
+from firearrow.replication.stream import FRAME_DATA_BYTES_MAX, FRAME_HEAD, LogSender, Mismatch, Receiving, report
 
 FILE_BYTES = 64
 
 
 def test_the_example_of_the_module() -> None:
     assert report(4096) == bytes.fromhex("0000000000001000")
-    sending = Sending(FILE_BYTES)
+    sending = LogSender(FILE_BYTES)
     assert sending.receive(report(4096), 4098)
     assert b"".join(sending.frame(b"AB")) == bytes.fromhex("0000000000001000 00000002 4142")
     assert sending.next_offset == 4098
@@ -33,7 +33,7 @@ class Pair:
     starts_at: int = 0  # where the copy begins
     to_slave: bytes = b""
     to_master: bytes = b""
-    sending: Sending = field(default_factory=lambda: Sending(FILE_BYTES))
+    sending: LogSender = field(default_factory=lambda: LogSender(FILE_BYTES))
 
     def __post_init__(self) -> None:
         self.receiving = Receiving(self.end)
@@ -111,7 +111,7 @@ def test_whatever_a_master_sends_is_an_error_or_follows_on_what_is_there(data: b
 
 @given(data=st.binary(max_size=200), end=st.integers(0, 300))
 def test_whatever_a_slave_reports_is_an_error_or_within_the_log(data: bytes, end: int) -> None:
-    sending = Sending(FILE_BYTES)
+    sending = LogSender(FILE_BYTES)
     try:
         sending.receive(data, end)
     except Mismatch:
@@ -125,13 +125,13 @@ def test_whatever_a_slave_reports_is_an_error_or_within_the_log(data: bytes, end
 
 def test_an_empty_slave_gets_the_last_file() -> None:
     for end, start in ((0, 0), (63, 0), (64, 64), (150, 128)):
-        sending = Sending(FILE_BYTES)
+        sending = LogSender(FILE_BYTES)
         assert sending.receive(report(0), end)
         assert sending.next_offset == start
 
 
 def test_only_the_last_whole_report_counts() -> None:
-    sending = Sending(FILE_BYTES)
+    sending = LogSender(FILE_BYTES)
     stream = report(10) + report(20) + report(30)
     assert sending.receive(stream[:20], 100)
     assert sending.acked == 20
@@ -141,15 +141,15 @@ def test_only_the_last_whole_report_counts() -> None:
 
 
 def test_a_negative_report_says_nothing() -> None:
-    sending = Sending(FILE_BYTES)
+    sending = LogSender(FILE_BYTES)
     assert not sending.receive(b"\xff" * 8, 100)
     assert (sending.acked, sending.next_offset) == (-1, None)
 
 
 def test_a_slave_that_has_what_it_can_not_have_is_none() -> None:
     with pytest.raises(Mismatch, match="has the log up to 101, which ends at 100 here"):
-        Sending(FILE_BYTES).receive(report(101), 100)
-    sending = Sending(FILE_BYTES)
+        LogSender(FILE_BYTES).receive(report(101), 100)
+    sending = LogSender(FILE_BYTES)
     sending.receive(report(10), 100)
     sending.frame(bytes(5))
     with pytest.raises(Mismatch, match="has the log up to 16, and was sent 15"):

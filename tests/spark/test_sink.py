@@ -17,12 +17,12 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 from firearrow.client.producer.batchsender import SendCounts
-from firearrow.client.routing.queues import Target
+from firearrow.client.routing.queues import WritableQueue
 from firearrow.errors import ConfigError, MessageError
 from firearrow.message.batch import split_batch
 from firearrow.spark.options import for_sink
 from firearrow.spark.sink import BATCH_BYTES_MAX, BatchWriter, StreamWriter, TaskResult, pieces_of
-from firearrow.spark.sinkrows import Ids, Rows, rows_of
+from firearrow.spark.sinkrows import Ids, SinkRows, rows_of
 from tests.client.fakes import fake_cluster
 from tests.interop.servers import Server
 from tests.loglines import told
@@ -219,15 +219,15 @@ def test_bad_input_reaches_the_user_as_one_sentence(
 # --- Rows cut into batches: nothing is lost, nothing changes places in its queue ---
 
 
-TARGETS = [Target("a", "a:1", 0), Target("a", "a:1", 1), Target("b", "b:1", 0)]
+TARGETS = [WritableQueue("a", "a:1", 0), WritableQueue("a", "a:1", 1), WritableQueue("b", "b:1", 0)]
 NAMES = ["T", "U", "%RETRY%g"]
 
 
-def no_targets(topic: str) -> list[Target]:
+def no_targets(topic: str) -> list[WritableQueue]:
     raise AssertionError(f"nobody has to know the queues of {topic}")
 
 
-def encoded(**columns: Any) -> Rows:
+def encoded(**columns: Any) -> SinkRows:
     return rows_of(pa.RecordBatch.from_pydict(columns), Ids("0" * 20), "T", None)
 
 
@@ -259,8 +259,8 @@ def test_every_row_is_in_one_piece_and_in_order(
         columns["orderKey"] = pa.array(keys, pa.string())
     rows = encoded(**columns)
     pieces = list(pieces_of(rows, lambda _: TARGETS, count_max))
-    places: dict[tuple[str, Target | None, bool], list[int]] = {}
-    keys_of: dict[tuple[str, str], set[Target | None]] = {}
+    places: dict[tuple[str, WritableQueue | None, bool], list[int]] = {}
+    keys_of: dict[tuple[str, str], set[WritableQueue | None]] = {}
     for piece in pieces:
         numbers = [int(body) for body in bodies(piece.members)]
         assert len(numbers) == piece.messages
@@ -291,7 +291,7 @@ def test_a_piece_has_no_more_bytes_than_it_may_but_for_one_message() -> None:
 
 def test_the_queue_of_a_number_that_several_brokers_have() -> None:
     """The number decides on the broker, so that the rows of one number stay together."""
-    several = [Target(name, name, n) for name in ("a", "b") for n in range(4)]
+    several = [WritableQueue(name, name, n) for name in ("a", "b") for n in range(4)]
     rows = encoded(body=pa.array([b""] * 8), queueId=pa.array([0, 1, 2, 3] * 2))
     targets = [piece.target for piece in pieces_of(rows, lambda _: several, 9)]
     found = {(target.queue_id, target.broker_name) for target in targets if target is not None}

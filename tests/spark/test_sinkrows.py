@@ -16,7 +16,7 @@ from firearrow.errors import ConfigError, MessageError
 from firearrow.message.batch import split_batch
 from firearrow.message.names import java_hash
 from firearrow.message.properties import parse
-from firearrow.spark.sinkrows import COLUMNS, Ids, Rows, check_columns, rows_of
+from firearrow.spark.sinkrows import COLUMNS, Ids, SinkRows, check_columns, rows_of
 from tests.message.writing import decode_unique_id
 
 PREFIX = "0123456789ABCDEF0123"
@@ -24,14 +24,14 @@ MAP = pa.map_(pa.string(), pa.string())
 WORD = pa.field("element", pa.string())
 
 
-def messages(rows: Rows) -> list[tuple[int, bytes, dict[str, str]]]:
+def messages(rows: SinkRows) -> list[tuple[int, bytes, dict[str, str]]]:
     """Flag, body and properties of each row."""
     members = [split_batch(member) for member in rows.members.to_pylist()]
     assert all(len(member) == 1 for member in members)
     return [(flag, body, parse(properties)) for [(flag, body, properties)] in members]
 
 
-def encoded(columns: dict[str, Any], **options: Any) -> Rows:
+def encoded(columns: dict[str, Any], **options: Any) -> SinkRows:
     batch = pa.RecordBatch.from_pydict(columns)
     topic, order_key = options.get("topic", "T"), options.get("order_key")
     check_columns(batch.schema, topic, order_key)

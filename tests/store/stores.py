@@ -13,7 +13,7 @@ from firearrow.message.record import decode_record, iter_records
 from firearrow.services import Scheduler
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
-from firearrow.store.consumequeue import FileConsumeQueue, FileQueue
+from firearrow.store.consumequeue import FileConsumeQueue, WritableFileQueue
 from firearrow.store.fs import OS_FILES, FileSystem
 from tests.broker.fakes import HandClock
 
@@ -132,7 +132,7 @@ def append(
     )
 
 
-def flush(queue: FileQueue, least_pages: int = 0, fs: FileSystem = OS_FILES) -> bool:
+def flush(queue: WritableFileQueue, least_pages: int = 0, fs: FileSystem = OS_FILES) -> bool:
     """Bring one queue to the disk, if it has so many pages for it; say whether files are new."""
     unflushed = queue.unflushed(least_pages)
     if unflushed is None:

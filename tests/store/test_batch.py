@@ -14,7 +14,7 @@ from firearrow.message.batch import BatchMember, encode_batch, split_batch
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.ids import encode_offset_id
 from firearrow.message.record import encode_record
-from firearrow.store import DiskFull, MessageStore, Part, members_alike, members_of, offset_ids
+from firearrow.store import BatchPart, DiskFull, MessageStore, members_alike, members_of, offset_ids
 from firearrow.store.batch import append_batch
 from firearrow.store.fs import FileSystem
 from tests.broker.fakes import HandClock
@@ -37,7 +37,7 @@ regular = st.builds(
 
 def put(store: MessageStore, body: bytes, born_host: bytes = BORN_HOST) -> list[int]:
     members = members_of(body)
-    part = Part(store.queue("T", 1), len(members), 1, BORN_MS, 3, born_host)
+    part = BatchPart(store.queue("T", 1), len(members), 1, BORN_MS, 3, born_host)
     appended = append_batch(store.log, members, [part], BORN_MS + 9)
     return [int(offset) for offset in appended.physical_offsets]
 
@@ -92,7 +92,7 @@ def test_batches_appended_together_are_stored_as_if_alone(
         store.log,
         members,
         [
-            Part(queue, count, 1, BORN_MS + number, number, born_at(number))
+            BatchPart(queue, count, 1, BORN_MS + number, number, born_at(number))
             for queue, (_, number) in zip(queues, parts, strict=True)
         ],
         BORN_MS + 9,

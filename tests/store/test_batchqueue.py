@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from firearrow.errors import CorruptStore
 from firearrow.message.sysflag import INNER_BATCH, NEED_UNWRAP
-from firearrow.store.batchqueue import UNIT, UNIT_DTYPE, FileBatchQueue, Unit, inner_count
+from firearrow.store.batchqueue import UNIT, UNIT_DTYPE, BatchUnit, FileBatchQueue, inner_count
 from firearrow.store.queues import ENTRY
 from tests.golden import expected, extract
 from tests.store.stores import append, flush, opened, settle
@@ -60,10 +60,10 @@ def test_what_the_original_wrote_is_read(tmp_path: Path) -> None:
     assert (queue.min_offset, queue.max_offset, queue.next_offset) == (0, 45, 45)
     assert queue.max_physical_offset == 16399
     assert list(queue.units_from(33)) == [
-        Unit(13028, 648, 0, 1795242913497, 31, 3),
-        Unit(13937, 908, 0, 1795242913507, 34, 5),
-        Unit(15233, 518, 0, 1795242913515, 39, 2),
-        Unit(16399, 778, 0, 1795242913523, 41, 4),
+        BatchUnit(13028, 648, 0, 1795242913497, 31, 3),
+        BatchUnit(13937, 908, 0, 1795242913507, 34, 5),
+        BatchUnit(15233, 518, 0, 1795242913515, 39, 2),
+        BatchUnit(16399, 778, 0, 1795242913523, 41, 4),
     ]
     assert queue.entry(44) == (16399, 778, 0)
     queue.close()

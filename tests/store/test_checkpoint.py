@@ -199,3 +199,11 @@ def test_the_golden_store_that_was_killed_is_marked(tmp_path: Path) -> None:
         guard = StoreGuard(extract(name, tmp_path))
         assert guard.take() is end
         guard.release(clean=False)
+
+
+def test_marks_that_are_no_text_say_that_the_end_is_unknown(tmp_path: Path) -> None:
+    for name in ("abort", "settled"):
+        (tmp_path / name).write_bytes(b"\xf5\xff")
+    guard = StoreGuard(tmp_path)
+    assert guard.take() is End.LOST
+    guard.release(clean=False)

@@ -15,7 +15,7 @@ from firearrow.errors import MessageError
 from firearrow.message.batch import encode_batch
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.record import encode_blank, encode_record, record_size
-from firearrow.store import DiskFull, MessageStore, Part, commitlog, members_of
+from firearrow.store import BatchPart, DiskFull, MessageStore, commitlog, members_of
 from firearrow.store.batch import append_batch
 from firearrow.store.commitlog import CLOCK_BACK_MS_MAX, LONG_BYTES
 from firearrow.store.fs import FileSystem
@@ -59,7 +59,7 @@ def stored_at(store: MessageStore, *times_ms: int, batch: bool = False) -> list[
     for now_ms in times_ms:
         if batch:
             members = members_of(encode_batch([(0, b"", b"")]))
-            part = Part(store.queue("T", 0), 1, 0, BORN_MS, 0, BORN_HOST)
+            part = BatchPart(store.queue("T", 0), 1, 0, BORN_MS, 0, BORN_HOST)
             append_batch(store.log, members, [part], BORN_MS + now_ms)
         else:
             append(store, b"", now_ms=BORN_MS + now_ms)
@@ -242,7 +242,7 @@ def test_a_scan_finds_every_record_however_it_was_appended(
                 written.append(append(store, bytes(number)))
             elif kind == "batch":
                 members = members_of(encode_batch([(0, b"x" * 20, b"")] * number))
-                part = Part(store.queue("T", 0), number, 0, BORN_MS, 0, BORN_HOST)
+                part = BatchPart(store.queue("T", 0), number, 0, BORN_MS, 0, BORN_HOST)
                 appended = append_batch(log, members, [part], BORN_MS)
                 written += appended.physical_offsets.tolist()
             while kind == "scan" and at < log.end_offset:

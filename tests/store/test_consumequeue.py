@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from firearrow.errors import CorruptStore
 from firearrow.store.batchqueue import UNIT_DTYPE, FileBatchQueue
-from firearrow.store.consumequeue import FileConsumeQueue, FileQueue
+from firearrow.store.consumequeue import FileConsumeQueue, WritableFileQueue
 from firearrow.store.fs import FileSystem
-from firearrow.store.queues import ENTRY, HasRecord, Place
+from firearrow.store.queues import ENTRY, HasRecord, RecordPlace
 from tests.store.stores import flush, reads_ahead
 
 FILE_BYTES = 200  # ten entries
@@ -201,12 +201,12 @@ RECORD_BYTES = 300
 both_kinds = pytest.mark.parametrize("kind", [FileConsumeQueue, FileBatchQueue])
 
 
-def places(first: int) -> list[Place]:
+def places(first: int) -> list[RecordPlace]:
     """Record n has three messages in a queue of batches, else one."""
-    return [Place("T", 0, n, first + n * 1000, RECORD_BYTES) for n in range(UNITS)]
+    return [RecordPlace("T", 0, n, first + n * 1000, RECORD_BYTES) for n in range(UNITS)]
 
 
-def put(queue: FileQueue, records: list[Place]) -> None:
+def put(queue: WritableFileQueue, records: list[RecordPlace]) -> None:
     if isinstance(queue, FileConsumeQueue):
         rows = [ENTRY.pack(place.physical_offset, place.size, 7) for place in records]
         queue.put(records[0].queue_offset, b"".join(rows))
@@ -222,8 +222,8 @@ def put(queue: FileQueue, records: list[Place]) -> None:
 
 
 def after_a_loss(
-    directory: Path, kind: type[FileQueue], records: list[Place], on_disk: int, left: list[bool]
-) -> FileQueue:
+    directory: Path, kind: type[WritableFileQueue], records: list[RecordPlace], on_disk: int, left: list[bool]
+) -> WritableFileQueue:
     """The queue with its first units on the disk, and some sectors of the others."""
     file_bytes = UNITS // 2 * kind.unit_bytes
     queue = kind(directory, "T", 0, file_bytes)
@@ -244,12 +244,12 @@ def after_a_loss(
     return again
 
 
-def log_of(kind: type[FileQueue], records: list[Place], start: int) -> HasRecord:
+def log_of(kind: type[WritableFileQueue], records: list[RecordPlace], start: int) -> HasRecord:
     """A log that begins at ``start`` and holds some records."""
     messages = 3 if kind is FileBatchQueue else 1
     held = {place._replace(queue_offset=place.queue_offset * messages) for place in records}
 
-    def has_record(place: Place) -> bool | None:
+    def has_record(place: RecordPlace) -> bool | None:
         return None if place.physical_offset < start else place in held
 
     return has_record
@@ -264,7 +264,7 @@ def log_of(kind: type[FileQueue], records: list[Place], start: int) -> HasRecord
 )
 def test_nothing_is_left_but_what_was_on_the_disk(
     tmp_path_factory: pytest.TempPathFactory,
-    kind: type[FileQueue],
+    kind: type[WritableFileQueue],
     first: int,
     numbers: list[int],
     left: list[bool],
@@ -292,7 +292,7 @@ def test_nothing_is_left_but_what_was_on_the_disk(
 @both_kinds
 @pytest.mark.parametrize("count", [5, 10, 15])
 def test_a_queue_that_begins_again_during_a_flush_is_flushed_again(
-    tmp_path: Path, kind: type[FileQueue], count: int
+    tmp_path: Path, kind: type[WritableFileQueue], count: int
 ) -> None:
     class Disk(FileSystem):
         during_sync: Callable[[], None] | None = None
@@ -317,7 +317,7 @@ def test_a_queue_that_begins_again_during_a_flush_is_flushed_again(
 
 
 @both_kinds
-def test_a_last_entry_whose_record_is_too_old_for_the_log_stays(tmp_path: Path, kind: type[FileQueue]) -> None:
+def test_a_last_entry_whose_record_is_too_old_for_the_log_stays(tmp_path: Path, kind: type[WritableFileQueue]) -> None:
     """Else its queue offset would be given again."""
     torn = {FileConsumeQueue: 51, FileBatchQueue: 11}[kind]  # across two sectors, and zero in one
     records = places(0)[: torn + 1]
@@ -325,9 +325,9 @@ def test_a_last_entry_whose_record_is_too_old_for_the_log_stays(tmp_path: Path, 
     put(queue, records)
     assert queue.max_physical_offset == torn * 1000
     end = queue.max_offset
-    asked: list[Place] = []
+    asked: list[RecordPlace] = []
 
-    def before_the_log(place: Place) -> None:
+    def before_the_log(place: RecordPlace) -> None:
         asked.append(place)
 
     assert not queue.cut(1 << 30, before_the_log)

@@ -16,7 +16,7 @@ from firearrow.message.hosts import Host, pack_host
 from firearrow.message.properties import parse
 from firearrow.message.record import RECORD_BYTES_MIN, encode_record, properties_in
 from firearrow.store import propertycolumns
-from firearrow.store.propertycolumns import Asked, answers_of
+from firearrow.store.propertycolumns import AnswerCache, answers_of
 from firearrow.store.queues import ENTRY, ENTRY_BYTES
 from firearrow.store.segments import Segment
 from tests.filter.expressions import NAMES, VALUES, random_expression, random_properties
@@ -95,35 +95,35 @@ def test_many_are_chosen_as_each(seed: int) -> None:
         wanted = compile_sql(random_expression(chance))
     except FilterError:
         return
-    asked = Asked(wanted.wants, wanted.names)
-    unknown = Asked(wanted.wants, None)
+    cache = AnswerCache(wanted.wants, wanted.names)
+    unknown = AnswerCache(wanted.wants, None)
     for _ in range(3):  # the later ones with what was kept of the first
         segment, entries = stored(random_records(chance))
         entries = damage(segment, entries, chance)
         expected = one_by_one(segment, entries, wanted.wants)
-        assert answers_of(segment, entries, asked).wanted.tolist() == expected
+        assert answers_of(segment, entries, cache).wanted.tolist() == expected
         assert answers_of(segment, entries, unknown).wanted.tolist() == expected
         if chance.random() < 0.3:
-            asked.forget_many()
+            cache.forget_many()
 
 
-def counted(values: list[bytes], calls: list[bytes]) -> Asked:
+def counted(values: list[bytes], calls: list[bytes]) -> AnswerCache:
     """A filter that wants some values of ``n``, and says what it is asked."""
 
     def wants(properties: bytes) -> bool:
         calls.append(properties)
         return parse(properties).get("n", "").encode() in values
 
-    return Asked(wants, frozenset({b"n"}))
+    return AnswerCache(wants, frozenset({b"n"}))
 
 
 def test_a_kind_is_asked_about_once_whatever_else_the_records_have() -> None:
     calls: list[bytes] = []
-    asked = counted([b"3", b"4"], calls)
+    cache = counted([b"3", b"4"], calls)
     for length in (1, 2, 3):
         texts = [f"k\x01{'k' * length}\x02n\x01{number % 10}\x02" for number in range(100)]
         segment, entries = stored([record_of(text.encode()) for text in texts])
-        assert answers_of(segment, entries, asked).wanted.nonzero()[0].tolist() == [
+        assert answers_of(segment, entries, cache).wanted.nonzero()[0].tolist() == [
             number for number in range(100) if number % 10 in (3, 4)
         ]
     assert len(calls) == 10
@@ -136,22 +136,22 @@ def test_kinds_with_one_number_are_told_apart(odd: str, monkeypatch: pytest.Monk
     words = [b"aaaaaaaa", b"bbbbbbbb", b"cccccccc"]
     values = [first + second for first in words for second in words]
     wanted = [values[1], values[5]]
-    asked = counted(wanted, [])
+    cache = counted(wanted, [])
     for turn in (1, -1):
         texts = [b"n\x01%s\x02" % value for value in values[::turn] * 4]
         segment, entries = stored([record_of(text) for text in texts])
         expected = [value in wanted for value in values[::turn] * 4]
-        assert answers_of(segment, entries, asked).wanted.tolist() == expected
+        assert answers_of(segment, entries, cache).wanted.tolist() == expected
 
 
 def test_shapes_that_come_no_more_give_way() -> None:
     calls: list[bytes] = []
-    asked = counted([b"1"], calls)
+    cache = counted([b"1"], calls)
 
     def look(names: list[str]) -> None:
         texts = [f"{name}\x01y\x02n\x01{number % 2}\x02" for name in names for number in range(40)]
         segment, entries = stored([record_of(text.encode()) for text in texts])
-        assert answers_of(segment, entries, asked).wanted.tolist() == [False, True] * 20 * len(names)
+        assert answers_of(segment, entries, cache).wanted.tolist() == [False, True] * 20 * len(names)
 
     look(["a", "b", "c", "d"])
     look(["e"])
@@ -175,7 +175,7 @@ def test_one_of_many_alike_is_damaged(number: int, at: int) -> None:
     record = record_of(b"k\x01k\x02n\x011\x02")
     segment, entries = stored([record] * 40)
     segment.map[number * len(record) + at % len(record)] ^= 0x10
-    asked = counted([b"2"], [])
-    expected = one_by_one(segment, entries, asked.wants)
+    cache = counted([b"2"], [])
+    expected = one_by_one(segment, entries, cache.wants)
     for _ in range(2):
-        assert answers_of(segment, entries, asked).wanted.tolist() == expected
+        assert answers_of(segment, entries, cache).wanted.tolist() == expected

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from firearrow.store import ConsumeQueue
 from firearrow.store.queuefiles import FileConsumeQueues
-from firearrow.store.queues import ENTRY, ConsumeQueues, Entries, QueueRange, Runs
+from firearrow.store.queues import ENTRY, ConsumeQueues, DispatchedEntries, QueueRange, Runs
 from firearrow.store.rocks import RocksConsumeQueues
 from tests.store.stores import KINDS
 
@@ -39,7 +39,7 @@ def opened(directory: Path, kind: str) -> Iterator[ConsumeQueues]:
         queues.close()
 
 
-def entries_of(runs: list[tuple[str, int, int, list[Message]]]) -> Entries:
+def entries_of(runs: list[tuple[str, int, int, list[Message]]]) -> DispatchedEntries:
     """Columns of (topic, queue id, first queue offset, messages)."""
     messages = [message for run in runs for message in run[3]]
     numbered: list[int] = []
@@ -54,7 +54,7 @@ def entries_of(runs: list[tuple[str, int, int, list[Message]]]) -> Entries:
     topics = np.arange(len(runs))
     run_ids = np.array([run[1] for run in runs])
     places = Runs([run[0] for run in runs], topics, run_ids, ends[:-1], ends[1:])
-    return Entries(physical, size, tag, physical + 1, queue_ids, queue_offset, places)
+    return DispatchedEntries(physical, size, tag, physical + 1, queue_ids, queue_offset, places)
 
 
 def put(queues: ConsumeQueues, model: Model, log: int, counts: dict[tuple[str, int], int]) -> int:

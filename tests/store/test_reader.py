@@ -13,8 +13,8 @@ from firearrow.message.names import tag_code
 from firearrow.message.record import iter_records
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store import GetResult, GetStatus
-from firearrow.store.batchqueue import FileBatchQueue, Unit
-from firearrow.store.reader import Reader
+from firearrow.store.batchqueue import BatchUnit, FileBatchQueue
+from firearrow.store.reader import PullReader
 from firearrow.store.recordchecks import Damaged
 from firearrow.store.residency import KNOWN_SECONDS, Fetch, fetch, is_resident
 from tests.broker.fakes import HandClock
@@ -194,7 +194,7 @@ def test_old_messages_are_taken_in_smaller_numbers(
         settle(store)
         entries = list(store.iterate_from("T", 0, start))
         clock = HandClock()
-        reader = Reader(store.log, store.queues, config, recent_bytes, Damaged(), clock.monotonic)
+        reader = PullReader(store.log, store.queues, config, recent_bytes, Damaged(), clock.monotonic)
         found = reader.get("T", 0, start, wanted, tags)
         taken = total = 0
         for entry in entries:
@@ -235,7 +235,7 @@ def test_tag_codes_of_batches_are_looked_up_once_a_record(tmp_path: Path, monkey
     looked_at: list[int] = []
     unit = FileBatchQueue.unit
 
-    def counted(queue: FileBatchQueue, number: int) -> Unit:
+    def counted(queue: FileBatchQueue, number: int) -> BatchUnit:
         looked_at.append(number)
         return unit(queue, number)
 

@@ -15,7 +15,7 @@ from firearrow.message.record import iter_records
 from firearrow.store import MessageStore, recovery
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.offline import Layout, verify
-from firearrow.store.recovery import Progress
+from firearrow.store.recovery import StartProgress
 from tests.broker.fakes import HandClock
 from tests.loglines import told
 from tests.store.stores import KiB, abandon, append, bodies, make_store, messages, opened, power_off, settle
@@ -428,7 +428,7 @@ MIB = 1 << 20
 
 def test_says_now_and_then_how_far_it_is(caplog: pytest.LogCaptureFixture) -> None:
     clock = HandClock()
-    progress = Progress("checking", clock.monotonic)
+    progress = StartProgress("checking", clock.monotonic)
     with caplog.at_level(logging.INFO):
         for step in range(1, 101):
             clock.seconds += 0.5
@@ -443,7 +443,7 @@ def test_says_now_and_then_how_far_it_is(caplog: pytest.LogCaptureFixture) -> No
 
 def test_says_nothing_when_it_is_quick(caplog: pytest.LogCaptureFixture) -> None:
     clock = HandClock()
-    progress = Progress("checking", clock.monotonic)
+    progress = StartProgress("checking", clock.monotonic)
     with caplog.at_level(logging.INFO):
         for step in range(100):
             clock.seconds += 0.01

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from firearrow.store.residency import KNOWN_SECONDS, Resident, Stretch, fetch, is_resident
+from firearrow.store.residency import KNOWN_SECONDS, FileRange, Resident, fetch, is_resident
 from firearrow.store.segments import Segment
 from tests.broker.fakes import HandClock
 from tests.store.evicting import evict
@@ -29,7 +29,7 @@ def test_what_was_evicted_is_missing_until_it_is_fetched(path: Path) -> None:
     evict(path)
     assert not is_resident(mapped, 0, PAGES * PAGE)
     assert not is_resident(mapped, 5 * PAGE + 1, 5 * PAGE + 2)
-    fetch([Stretch(path, 3 * PAGE, 1000 * PAGE)])
+    fetch([FileRange(path, 3 * PAGE, 1000 * PAGE)])
     assert is_resident(mapped, 3 * PAGE, 1000 * PAGE)
     assert is_resident(mapped, 4 * PAGE + 17, 900 * PAGE + 3)
     assert is_resident(mapped, 7, 7)
@@ -45,7 +45,7 @@ def test_what_was_found_counts_as_there_for_a_while(path: Path) -> None:
     clock = HandClock()
     resident = Resident(clock.monotonic)
     evict(path)
-    fetch([Stretch(path, 0, 520 * PAGE)])
+    fetch([FileRange(path, 0, 520 * PAGE)])
     assert resident.has(segment, base + 10, base + 257 * PAGE)
     assert not resident.has(segment, base, base + 2000 * PAGE)
     evict(path)
@@ -58,6 +58,6 @@ def test_what_was_found_counts_as_there_for_a_while(path: Path) -> None:
 
 def test_a_file_that_is_gone_is_no_matter(path: Path, tmp_path: Path) -> None:
     evict(path)
-    fetch([Stretch(tmp_path / "none", 0, 10), Stretch(path, 0, PAGE)])
+    fetch([FileRange(tmp_path / "none", 0, 10), FileRange(path, 0, PAGE)])
     with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY) as mapped:
         assert is_resident(mapped, 0, PAGE)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.store import rocksformat as rows
-from firearrow.store.queues import Entries, Runs
+from firearrow.store.queues import DispatchedEntries, Runs
 
 topics = st.text(min_size=1, max_size=127)
 queue_ids = st.integers(0, 0xFFFFFFFF)
@@ -32,7 +32,7 @@ def test_columns_give_the_same_bytes_as_single_values(some: list[tuple[str, int,
     columns = [np.array(column, np.int64) for column in list(zip(*some, strict=True))[1:]]
     queue_id, queue_offset, physical_offset, size, tag_code = columns or [np.empty(0, np.int64)] * 5
     no_runs = Runs([], *[queue_id[:0]] * 4)
-    entries = Entries(physical_offset, size, tag_code, tag_code, queue_id, queue_offset, no_runs)
+    entries = DispatchedEntries(physical_offset, size, tag_code, tag_code, queue_id, queue_offset, no_runs)
     heads = [rows.topic_head(topic) for topic, *_ in some]
     assert rows.entry_keys(heads, queue_id, queue_offset) == [
         rows.entry_head(topic, queue_id) + queue_offset.to_bytes(8) for topic, queue_id, queue_offset, *_ in some

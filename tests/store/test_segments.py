@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from firearrow.errors import CorruptStore
 from firearrow.store import segments as segments_module
-from firearrow.store.segments import Maps, Segments, maps_max, zero_after
+from firearrow.store.segments import MappedFiles, Segments, maps_max, zero_after
 from tests.loglines import told
 
 SIZE = 8192
@@ -205,7 +205,7 @@ def mapped(path: Path) -> int:
 
 def test_late_files_are_mapped_while_they_are_used_and_no_more_than_may_be(tmp_path: Path) -> None:
     filled(tmp_path, 3).close()
-    segments = Segments(tmp_path, SIZE, maps=Maps(2))
+    segments = Segments(tmp_path, SIZE, maps=MappedFiles(2))
     segments.load()
     assert [segment.head(2) for segment in segments.files] == [b"\1\1", b"\2\2", b"\3\3"]
     assert mapped(tmp_path) == 0
@@ -222,7 +222,7 @@ def test_late_files_are_mapped_while_they_are_used_and_no_more_than_may_be(tmp_p
 
 
 def test_a_late_file_that_was_made_is_mapped(tmp_path: Path) -> None:
-    segments = Segments(tmp_path, SIZE, 4096, maps=Maps(1))
+    segments = Segments(tmp_path, SIZE, 4096, maps=MappedFiles(1))
     for base in (0, SIZE):
         segments.attach(segments.create(base))
         assert mapped(tmp_path) == 1

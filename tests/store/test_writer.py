@@ -12,8 +12,8 @@ import pytest
 from firearrow.errors import DiskFull, StoreError
 from firearrow.message.batch import encode_batch
 from firearrow.message.record import iter_records
-from firearrow.store import MessagesArrived, MessageStore, NewMessage, Part, PutCounters, QueuesDeleted, members_of
-from firearrow.store.acknowledging import Acknowledging, Needed, Outcome
+from firearrow.store import BatchPart, MessagesArrived, MessageStore, NewMessage, PutCounters, QueuesDeleted, members_of
+from firearrow.store.acknowledging import Acknowledging, Needed, PutStatus
 from firearrow.store.commitlog import CLOCK_BACK_MS_MAX
 from firearrow.testing import loop
 from firearrow.testing.loop import NothingWillHappen, VirtualClock
@@ -79,7 +79,7 @@ def test_what_is_refused_is_not_counted(tmp_path: Path) -> None:
 def test_a_batch_counts_each_of_its_members(tmp_path: Path) -> None:
     store, counters = counted(tmp_path)
     members = members_of(encode_batch([(0, body, b"") for body in (b"a", b"bb", b"ccc")]))
-    part = Part(store.queue("T", 0), 3, 0, BORN_MS, 0, BORN_HOST)
+    part = BatchPart(store.queue("T", 0), 3, 0, BORN_MS, 0, BORN_HOST)
     appended = store.put_batch(members, [part], BORN_MS)
     assert appended.queue_offsets == [0]
     assert store.dispatching.has_undispatched
@@ -214,9 +214,9 @@ class Replica:
 def test_what_is_safe_is_what_all_conditions_hold_for() -> None:
     clock = HandClock()
     disk, replica = Replica(), Replica()
-    needed = Needed(disk, 5, Outcome.NOT_FLUSHED), Needed(replica, 3, Outcome.NOT_COPIED)
+    needed = Needed(disk, 5, PutStatus.NOT_FLUSHED), Needed(replica, 3, PutStatus.NOT_COPIED)
     waiting = Acknowledging(needed, clock.monotonic)
-    told: list[tuple[int, Outcome]] = []
+    told: list[tuple[int, PutStatus]] = []
     for at in (10, 20, 30):
         waiting.wait_for(at, lambda done, at=at: told.append((at, done)))  # type: ignore[misc]
     assert (disk.asked, replica.asked) == (1, 1)
@@ -225,26 +225,26 @@ def test_what_is_safe_is_what_all_conditions_hold_for() -> None:
     assert told == []
     replica.reached = 20
     waiting.answer()
-    assert told == [(10, Outcome.SAFE), (20, Outcome.SAFE)]
+    assert told == [(10, PutStatus.SAFE), (20, PutStatus.SAFE)]
     assert (disk.asked, replica.asked) == (1, 3), "the disk has all that is waited for"
     clock.seconds += 2.9
     waiting.expire()
     assert told[2:] == []
     clock.seconds += 0.1
     waiting.expire()
-    assert told[2:] == [(30, Outcome.NOT_COPIED)]
+    assert told[2:] == [(30, PutStatus.NOT_COPIED)]
     waiting.wait_for(40, lambda done: told.append((40, done)))
     replica.is_broken = True
     waiting.answer()
-    assert told[3:] == [(40, Outcome.NOT_COPIED)]
+    assert told[3:] == [(40, PutStatus.NOT_COPIED)]
 
 
 def test_who_lacks_the_disk_only_waits_as_long_as_it_may() -> None:
     clock = HandClock()
     disk, replica = Replica(), Replica()
-    needed = Needed(disk, 5, Outcome.NOT_FLUSHED), Needed(replica, 3, Outcome.NOT_COPIED)
+    needed = Needed(disk, 5, PutStatus.NOT_FLUSHED), Needed(replica, 3, PutStatus.NOT_COPIED)
     waiting = Acknowledging(needed, clock.monotonic)
-    told: list[Outcome] = []
+    told: list[PutStatus] = []
     waiting.wait_for(10, told.append)
     replica.reached = 10
     clock.seconds += 4
@@ -252,15 +252,15 @@ def test_who_lacks_the_disk_only_waits_as_long_as_it_may() -> None:
     assert told == []
     clock.seconds += 1
     waiting.expire()
-    assert told == [Outcome.NOT_FLUSHED]
+    assert told == [PutStatus.NOT_FLUSHED]
 
 
 def test_who_waits_for_too_long_is_told_and_later_nobody_looks_any_more() -> None:
-    told: list[tuple[Outcome, float]] = []
+    told: list[tuple[PutStatus, float]] = []
 
     async def main(clock: VirtualClock) -> None:
         scheduler = asyncio.get_running_loop()
-        waiting = Acknowledging([Needed(Replica(), 5, Outcome.NOT_FLUSHED)], clock.monotonic, scheduler)
+        waiting = Acknowledging([Needed(Replica(), 5, PutStatus.NOT_FLUSHED)], clock.monotonic, scheduler)
         for at in (10, 20):
             waiting.wait_for(at, lambda done: told.append((done, clock.monotonic())))
             await asyncio.sleep(1)
@@ -268,7 +268,7 @@ def test_who_waits_for_too_long_is_told_and_later_nobody_looks_any_more() -> Non
 
     with pytest.raises(NothingWillHappen):  # a sweep would be planned
         loop.run(main)
-    assert [outcome for outcome, _ in told] == [Outcome.NOT_FLUSHED] * 2
+    assert [outcome for outcome, _ in told] == [PutStatus.NOT_FLUSHED] * 2
     assert [seconds for _, seconds in told] == [pytest.approx(at, abs=0.11) for at in (5, 6)]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from firearrow.errors import BrokerError, LocalProtocolError
 from firearrow.wire import calls as module
-from firearrow.wire.calls import OPAQUE_MAX, Answering, Calls, Line
+from firearrow.wire.calls import OPAQUE_MAX, Answering, ClientEnd, PendingCalls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE
 from firearrow.wire.command import Command, Response, request
 from firearrow.wire.frame import HEADER_BYTES_MAX, AnyCommand, Connection, encode_request, encode_response
@@ -50,7 +50,7 @@ class Model:
     CALLS_MAX = 5
 
     def __init__(self) -> None:
-        self.calls: Calls[Waiter] = Calls("server", self.CALLS_MAX)
+        self.calls: PendingCalls[Waiter] = PendingCalls("server", self.CALLS_MAX)
         self.waiting: dict[int, tuple[Waiter, int]] = {}
         self.now = 100
         self.expected: dict[Waiter, list[str]] = {}
@@ -134,13 +134,13 @@ def test_calls_end_as_in_the_model(steps: list[tuple[object, int]], ends: bool, 
 
 
 def test_numbers_have_31_bits() -> None:
-    calls: Calls[Waiter] = Calls("server", last_opaque=OPAQUE_MAX - 1)
+    calls: PendingCalls[Waiter] = PendingCalls("server", last_opaque=OPAQUE_MAX - 1)
     numbers = [sent(calls.one_way(request(1))).opaque for _ in range(3)]
     assert numbers == [2**31 - 1, 1, 2]
 
 
 def test_each_waiter_gets_its_own_answer_and_what_is_said_names_the_peer() -> None:
-    calls: Calls[Waiter] = Calls("10.0.0.1:9876")
+    calls: PendingCalls[Waiter] = PendingCalls("10.0.0.1:9876")
     one, two, three = Waiter(), Waiter(), Waiter()
     opaques = [
         sent(calls.begin(request(1), waiter, 0.0, seconds)).opaque
@@ -156,7 +156,7 @@ def test_each_waiter_gets_its_own_answer_and_what_is_said_names_the_peer() -> No
 
 
 def test_what_can_not_be_sent_is_not_waited_for() -> None:
-    calls: Calls[Waiter] = Calls("server")
+    calls: PendingCalls[Waiter] = PendingCalls("server")
     with pytest.raises(LocalProtocolError, match="a header of"):
         calls.begin(request(1, {"x": "x" * HEADER_BYTES_MAX}), Waiter(), 0.0, 1)
     assert len(calls) == 0
@@ -178,7 +178,7 @@ HANDLERS: dict[int, Answering] = {
 
 def received(data: bytes) -> list[tuple[int, int, str | None, bytes]]:
     """Code, number, remark and body of the answers that a line gives to what the server sends."""
-    line: Line[Waiter] = Line("server", HANDLERS)
+    line: ClientEnd[Waiter] = ClientEnd("server", HANDLERS)
     answers = Connection().receive(line.receive(data))
     assert all(answer.is_response for answer in answers)
     return [(it.code, it.opaque, it.remark, it.body) for it in answers]
@@ -196,7 +196,7 @@ def test_a_client_answers_what_the_server_asks(binary: bool) -> None:
 
 
 def test_a_line_tells_answers_and_requests_of_one_number_apart() -> None:
-    line: Line[Waiter] = Line("server", HANDLERS)
+    line: ClientEnd[Waiter] = ClientEnd("server", HANDLERS)
     waiter = Waiter()
     opaque = sent(line.calls.begin(request(7), waiter, 0.0, 1)).opaque
     asked = encode_request(Command(1, {}, opaque=opaque))
@@ -207,7 +207,7 @@ def test_a_line_tells_answers_and_requests_of_one_number_apart() -> None:
 
 
 def test_a_line_says_what_the_server_did_wrong() -> None:
-    line: Line[Waiter] = Line("server")
+    line: ClientEnd[Waiter] = ClientEnd("server")
     assert line.violation is None
     assert line.receive(b"\xff" * 8) == b""
     assert line.violation == "a frame of 4294967295 bytes is above the limit of 16777216"

@@ -62,6 +62,19 @@ def test_queues_are_keys_as_java_prints_them() -> None:
     )
 
 
+@pytest.mark.parametrize(
+    ("end", "consumed", "pulled", "lag", "diff", "in_flight"),
+    [(10, 4, 7, 6, 6, 3), (10, 10, 10, 0, 0, 0), (10, -1, 0, 10, 11, 1), (10, 12, 12, 0, -2, 0), (0, 0, 0, 0, 0, 0)],
+)
+def test_a_lag_is_counted_from_a_place_in_the_queue(
+    end: int, consumed: int, pulled: int, lag: int, diff: int, in_flight: int
+) -> None:
+    at = OffsetWrapper(end, consumed, pulled)
+    assert (at.lag, at.diff, at.in_flight) == (lag, diff, in_flight)
+    stats = ConsumeStats({MessageQueue("T", "a", n): at for n in range(3)})
+    assert (stats.diff, stats.in_flight) == (3 * diff, 3 * in_flight)
+
+
 def test_a_lock_request_and_its_answer() -> None:
     body = (
         b'{"clientId":"c","consumerGroup":"g","mqSet":[{"brokerName":"b","queueId":3,"topic":"T"}],'

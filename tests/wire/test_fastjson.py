@@ -19,8 +19,8 @@ from firearrow.wire.fastjson import (
     DIGITS_MAX,
     REQUEST_LIMITS,
     STEP_ENTRIES,
-    Limits,
     ObjectKey,
+    TextLimits,
     decode,
     dumps,
     dumps_in_steps,
@@ -280,7 +280,7 @@ def test_long_texts_are_written_in_pieces_of_like_work() -> None:
 
 # --- within limits ---
 
-LIMITS = Limits(10, 200)
+LIMITS = TextLimits(10, 200)
 
 
 class Numbered(msgspec.Struct):
@@ -298,8 +298,8 @@ def test_long_texts_with_bare_keys_are_read_as_short_ones(numbers: dict[int, str
     data = dumps({"numbers": numbers, "names": found, "text": text})
     expected = Numbered(numbers, found, text)
     assert decode(data, Numbered) == expected
-    assert decode(data, Numbered, Limits(0, 1 << 20)) == expected
-    assert decode(data.decode(), Numbered, Limits(0, 1 << 20)) == expected
+    assert decode(data, Numbered, TextLimits(0, 1 << 20)) == expected
+    assert decode(data.decode(), Numbered, TextLimits(0, 1 << 20)) == expected
 
 
 @given(st.lists(texts | integers), texts)
@@ -335,7 +335,7 @@ def test_long_texts_are_read_in_no_slow_way(data: bytes, reason: str) -> None:
         decode(data, Numbered, LIMITS)
     assert f"of {len(data)} bytes with " in str(caught.value)
     assert "only plain JSON of the right types is read" in str(caught.value)
-    short = Limits(len(data), len(data))
+    short = TextLimits(len(data), len(data))
     with contextlib.suppress(MessageError):
         assert decode(data, Numbered, short) == decode(data, Numbered)
 
@@ -343,16 +343,16 @@ def test_long_texts_are_read_in_no_slow_way(data: bytes, reason: str) -> None:
 def test_bare_keys_of_a_long_text_are_limited() -> None:
     data = b'{"numbers":{1:"a",2:"b",3:"c"}}'
     weight = 6 + 4 * 2  # by commas and colons, and by brackets; three digits do not count
-    assert len(decode(data, Numbered, Limits(10, 200, 2 * weight)).numbers) == 3
+    assert len(decode(data, Numbered, TextLimits(10, 200, 2 * weight)).numbers) == 3
     with pytest.raises(MessageError, match=f"with {weight} values, only plain JSON"):
-        decode(data, Numbered, Limits(10, 200, 2 * weight - 1))
+        decode(data, Numbered, TextLimits(10, 200, 2 * weight - 1))
 
 
 def test_values_are_limited_however_sound_they_are() -> None:
     data = b'{"names":["a","b","c"]}'
-    assert decode(data, Numbered, Limits(10, 200, values=5)).names == ["a", "b", "c"]
+    assert decode(data, Numbered, TextLimits(10, 200, values=5)).names == ["a", "b", "c"]
     with pytest.raises(MessageError, match="it has 5 values, the limit is 4"):
-        decode(data, Numbered, Limits(10, 200, values=4))
+        decode(data, Numbered, TextLimits(10, 200, values=4))
 
 
 @pytest.mark.parametrize("text", ['"%s"', '{"x":%s}', "[1.%s]"])
@@ -361,10 +361,10 @@ def test_numbers_are_limited(text: str) -> None:
     for digits in (DIGITS_MAX - 1, DIGITS_MAX):
         data = (text % ("7" * digits)).encode()
         if digits < DIGITS_MAX:
-            decode(data, Any, Limits(10, 200))
+            decode(data, Any, TextLimits(10, 200))
         else:
             with pytest.raises(MessageError, match="a number has 1000 digits or more"):
-                decode(data, Any, Limits(10, 200))
+                decode(data, Any, TextLimits(10, 200))
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.errors import RemoteProtocolError
-from firearrow.wire.frame import FRAME_BYTES_MAX
-from firearrow.wire.proxyheader import BEGINS, BINARY, BINARY_BYTES_MAX, TEXT_BYTES_MAX, ProxyHeader, read_header
+from firearrow.wire.frame import FRAME_BYTES_MAX, PROXY_HEADERS
+from firearrow.wire.proxyheader import BINARY, BINARY_BYTES_MAX, TEXT, TEXT_BYTES_MAX, ProxyHeader, read_header
 
 EXAMPLE = bytes.fromhex("0d0a0d0a000d0a515549540a2111000ccb007107c00002019c411f91")
 PORTS = st.integers(0, 65_535)
@@ -34,7 +34,8 @@ def test_the_example() -> None:
 
 
 def test_no_frame_begins_like_a_header() -> None:
-    assert all(int.from_bytes(begin) > FRAME_BYTES_MAX for begin in BEGINS)
+    assert (TEXT[:4], BINARY[:4]) == PROXY_HEADERS
+    assert all(int.from_bytes(begin) > FRAME_BYTES_MAX for begin in PROXY_HEADERS)
 
 
 @given(st.ip_addresses(), PORTS, st.binary(max_size=100), st.booleans())

@@ -10,8 +10,8 @@ from collections.abc import Callable, Hashable, Iterable, Mapping
 from typing import Final, Protocol
 
 from firearrow.auth.metadata import RightsChanged
-from firearrow.auth.model import Acl, Action, Kind, User, UserStatus, no_permission
-from firearrow.auth.rights import Rights, Verdict
+from firearrow.auth.model import Acl, Action, ResourceType, User, UserStatus, no_permission
+from firearrow.auth.rights import AccessVerdict, Rights
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.signature import ACCESS_KEY, is_signed
 
@@ -124,14 +124,14 @@ class Authorization:
             raise no_permission(f"User:{username} not found.")
         return user.is_super
 
-    def allows(self, username: str, kind: Kind, name: str | None, actions: Iterable[Action], ip: str) -> bool:
+    def allows(self, username: str, kind: ResourceType, name: str | None, actions: Iterable[Action], ip: str) -> bool:
         """Tell whether a user may do one of the actions on a resource, or (None) on any."""
         if self.is_super(username):
             return True
         rights = self._rights_of(username)
         if name is None:
             return rights.allows_some(kind, actions, ip)
-        return rights.verdict(kind, name, actions, ip) is Verdict.ALLOWED
+        return rights.verdict(kind, name, actions, ip) is AccessVerdict.ALLOWED
 
     def _rights_of(self, username: str) -> Rights:
         rights = self._rights.get(username)
@@ -139,10 +139,10 @@ class Authorization:
             rights = self._rights[username] = Rights(self._metadata.acl_of(username))
         return rights
 
-    def check(self, username: str, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> None:
+    def check(self, username: str, kind: ResourceType, name: str, actions: Iterable[Action], ip: str) -> None:
         """Raise a BrokerError unless one of the actions on a resource is allowed."""
         verdict = self._rights_of(username).verdict(kind, name, actions, ip)
-        if verdict is not Verdict.ALLOWED:
+        if verdict is not AccessVerdict.ALLOWED:
             raise no_permission(
                 f"User:{username} has no permission to access {kind.word}:{name} from {ip}, {verdict.value}"
             )

@@ -23,8 +23,8 @@ from msgspec.structs import replace
 from firearrow.auth.model import (
     SUBJECT_USER,
     Acl,
-    Entry,
     Policy,
+    PolicyEntry,
     PolicyType,
     Resource,
     Subject,
@@ -34,7 +34,7 @@ from firearrow.auth.model import (
     check_policies,
     no_permission,
 )
-from firearrow.database import DEFAULT, Database, Family, MiB, families_of
+from firearrow.database import DEFAULT, Database, FamilyOptions, MiB, families_of
 from firearrow.errors import BrokerError, ConfigError, CorruptStore
 from firearrow.events import Events
 from firearrow.wire.codes import ResponseCode
@@ -66,7 +66,7 @@ class _Rows:
         others = [name for name in families_of(path) if name != DEFAULT]
         self._database = Database(
             path,
-            [Family(name, _BUFFER_BYTES) for name in (DEFAULT, *others)],
+            [FamilyOptions(name, _BUFFER_BYTES) for name in (DEFAULT, *others)],
             cache_bytes=_BUFFER_BYTES,
             open_files_max=_OPEN_FILES_MAX,
             log_ahead=True,
@@ -339,7 +339,7 @@ def _merge(policies: list[Policy], new: Policy) -> None:
     policies[at] = replace(policies[at], entries=entries)
 
 
-def _put_entry(entries: list[Entry], new: Entry) -> None:
+def _put_entry(entries: list[PolicyEntry], new: PolicyEntry) -> None:
     resources = [entry.resource for entry in entries]
     if new.resource in resources:
         entries[resources.index(new.resource)] = new

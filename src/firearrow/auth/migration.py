@@ -31,13 +31,13 @@ from firearrow.auth.metadata import Metadata
 from firearrow.auth.model import (
     SUBJECT_USER,
     Action,
-    Decision,
-    Entry,
-    Kind,
     Pattern,
     Policy,
+    PolicyDecision,
+    PolicyEntry,
     PolicyType,
     Resource,
+    ResourceType,
     Subject,
     User,
     UserType,
@@ -161,37 +161,40 @@ def _make(metadata: Metadata, account: Account) -> None:
 
 
 def _policies_of(account: Account) -> list[Policy]:
-    custom = [*_entries(Kind.TOPIC, account.topic_perms), *_entries(Kind.GROUP, account.group_perms)]
+    custom = [*_entries(ResourceType.TOPIC, account.topic_perms), *_entries(ResourceType.GROUP, account.group_perms)]
     default = [
         _entry(Resource(resource_type=kind, resource_pattern=Pattern.ANY), text)
-        for kind, text in ((Kind.TOPIC, account.default_topic_perm), (Kind.GROUP, account.default_group_perm))
+        for kind, text in (
+            (ResourceType.TOPIC, account.default_topic_perm),
+            (ResourceType.GROUP, account.default_group_perm),
+        )
         if text.strip()
     ]
     both = (PolicyType.CUSTOM, custom), (PolicyType.DEFAULT, default)
     return [Policy(entries=entries, policy_type=kind) for kind, entries in both if entries]
 
 
-def _entries(kind: Kind, perms: Sequence[str]) -> list[Entry]:
+def _entries(kind: ResourceType, perms: Sequence[str]) -> list[PolicyEntry]:
     """Read texts like ``name=PUB``; a malformed text is left out, as in RocketMQ."""
-    entries: list[Entry] = []
+    entries: list[PolicyEntry] = []
     for perm in perms:
         parts = [part for part in perm.split("=") if part]
         if len(parts) != 2:
             continue
         name, text = parts[0].strip(), parts[1]
-        if kind == Kind.GROUP and is_retry(name):
+        if kind == ResourceType.GROUP and is_retry(name):
             name = group_of(name) or ""
         resource = Resource(resource_name=name, resource_pattern=Pattern.LITERAL, resource_type=kind)
         entries.append(_entry(resource, text))
     return entries
 
 
-def _entry(resource: Resource, text: str) -> Entry:
+def _entry(resource: Resource, text: str) -> PolicyEntry:
     """Return the entry for a word of ACL 1, which takes an unknown word for ``DENY``.
 
     Java: AuthMigrator#parseDecision allows everything then.
     """
     actions = _ACTIONS.get(text.strip())
     if actions is None:
-        return Entry(actions=[Action.ALL], decision=Decision.DENY, resource=resource)
-    return Entry(actions=actions, decision=Decision.ALLOW, resource=resource)
+        return PolicyEntry(actions=[Action.ALL], decision=PolicyDecision.DENY, resource=resource)
+    return PolicyEntry(actions=actions, decision=PolicyDecision.ALLOW, resource=resource)

@@ -59,7 +59,7 @@ class Action(_Word):
     LIST = 9
 
 
-class Kind(_Word):
+class ResourceType(_Word):
     """Kind of resource. ANY is all of the others; no request needs a namespace."""
 
     UNKNOWN = 0
@@ -78,7 +78,7 @@ class Pattern(_Word):
     PREFIXED = 3
 
 
-class Decision(_Word):
+class PolicyDecision(_Word):
     """Decision of a policy."""
 
     ALLOW = 1
@@ -156,7 +156,7 @@ class Resource(_Stored, frozen=True, kw_only=True):
 
     resource_name: str | None = None
     resource_pattern: Pattern | None = None
-    resource_type: Kind | None = None
+    resource_type: ResourceType | None = None
 
     @classmethod
     def of(cls, text: str | None) -> Self | None:
@@ -164,9 +164,9 @@ class Resource(_Stored, frozen=True, kw_only=True):
         if text is None or not text.strip():
             return None
         if text == _ANY:
-            return cls(resource_pattern=Pattern.ANY, resource_type=Kind.ANY)
+            return cls(resource_pattern=Pattern.ANY, resource_type=ResourceType.ANY)
         word, _, name = text.partition(":")
-        kind = Kind.of(word)
+        kind = ResourceType.of(word)
         if kind is None:
             return None
         if name == _ANY:
@@ -180,7 +180,7 @@ class Resource(_Stored, frozen=True, kw_only=True):
     def text(self) -> str:
         """The resource in words."""
         kind = self.resource_type
-        if kind is None or kind == Kind.ANY:
+        if kind is None or kind == ResourceType.ANY:
             return _ANY
         name = "" if self.resource_pattern == Pattern.ANY else self.resource_name or ""
         return f"{kind.word}:{name}{'' if self.resource_pattern == Pattern.LITERAL else _ANY}"
@@ -192,11 +192,11 @@ class Environment(_Stored, frozen=True, kw_only=True):
     source_ips: list[str] | None = None
 
 
-class Entry(_Stored, frozen=True, kw_only=True):
+class PolicyEntry(_Stored, frozen=True, kw_only=True):
     """Decision on some actions on a resource."""
 
     actions: list[Action] | None = None
-    decision: Decision | None = None
+    decision: PolicyDecision | None = None
     environment: Environment | None = None
     resource: Resource | None = None
 
@@ -206,7 +206,7 @@ class Entry(_Stored, frozen=True, kw_only=True):
         actions = [Action.of(word) for word in info.actions or []]
         return cls(
             actions=[action for action in actions if action is not None],
-            decision=Decision.of(info.decision),
+            decision=PolicyDecision.of(info.decision),
             environment=Environment(source_ips=info.source_ips or None),
             resource=Resource.of(info.resource),
         )
@@ -224,7 +224,7 @@ class Entry(_Stored, frozen=True, kw_only=True):
 class Policy(_Stored, frozen=True, kw_only=True):
     """Entries of one type."""
 
-    entries: list[Entry] | None = None
+    entries: list[PolicyEntry] | None = None
     policy_type: PolicyType | None = None
 
 
@@ -270,7 +270,7 @@ def policies_of(info: AuthAcl) -> list[Policy]:
     """Read policies from a request; policies without entries are left out."""
     return [
         Policy(
-            entries=[Entry.of(entry) for entry in policy.entries],
+            entries=[PolicyEntry.of(entry) for entry in policy.entries],
             policy_type=PolicyType.of(policy.policy_type) or PolicyType.CUSTOM,
         )
         for policy in info.policies or []
@@ -295,7 +295,7 @@ def check_policies(policies: list[Policy]) -> None:
             _check_entry(entry)
 
 
-def _check_entry(entry: Entry) -> None:
+def _check_entry(entry: PolicyEntry) -> None:
     if entry.resource is None:
         raise no_permission("The resource is null.")
     if not entry.actions:

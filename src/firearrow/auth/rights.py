@@ -16,12 +16,21 @@ from ipaddress import ip_address, ip_network
 from itertools import product
 from typing import Final, NamedTuple
 
-from firearrow.auth.model import Acl, Action, Decision, Entry, Kind, Pattern, PolicyType, no_permission
+from firearrow.auth.model import (
+    Acl,
+    Action,
+    Pattern,
+    PolicyDecision,
+    PolicyEntry,
+    PolicyType,
+    ResourceType,
+    no_permission,
+)
 from firearrow.wire import requests
 from firearrow.wire.requests import REQUESTS
 
 
-class Verdict(Enum):
+class AccessVerdict(Enum):
     """Result of a check; the value is its text in a refusal."""
 
     ALLOWED = ""
@@ -33,7 +42,7 @@ class Gain(NamedTuple):
     """A right that a user has now and did not have before."""
 
     actions: tuple[Action, ...]
-    kind: Kind
+    kind: ResourceType
     name: str
 
     @property
@@ -43,14 +52,14 @@ class Gain(NamedTuple):
         return f"{words} on {self.kind.word}:{self.name}"
 
 
-class _Rule(NamedTuple):
+class _CompiledEntry(NamedTuple):
     """A compiled entry. The smallest fitting one decides, by the first four fields."""
 
     of_any_kind: bool
     order: int  # of its pattern
     shortness: int  # minus the length of a prefix
     allows: bool
-    kind: Kind
+    kind: ResourceType
     pattern: Pattern
     name: str
     actions: frozenset[Action]
@@ -59,11 +68,11 @@ class _Rule(NamedTuple):
     @property
     def is_literal(self) -> bool:
         """Tell whether it is about one resource alone."""
-        return self.pattern == Pattern.LITERAL and self.kind != Kind.ANY
+        return self.pattern == Pattern.LITERAL and self.kind != ResourceType.ANY
 
-    def concerns(self, kind: Kind, name: str) -> bool:
+    def concerns(self, kind: ResourceType, name: str) -> bool:
         """Tell whether it is about this resource."""
-        if self.kind == Kind.ANY:
+        if self.kind == ResourceType.ANY:
             return True
         if self.kind != kind:
             return False
@@ -71,7 +80,7 @@ class _Rule(NamedTuple):
             return name.startswith(self.name)
         return self.pattern == Pattern.ANY or self.name == name
 
-    def fits(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> bool:
+    def fits(self, kind: ResourceType, name: str, actions: Iterable[Action], ip: str) -> bool:
         """Tell whether it is about one of the actions on this resource from this address."""
         return self.concerns(kind, name) and self.is_about(actions, ip)
 
@@ -86,7 +95,7 @@ LOOKS_MAX: Final = 20_000
 """Limit of looks at entries, to find the rights that a change of policies gives; some ten milliseconds."""
 
 _OTHER: Final = "\0"  # in no name of a topic or group
-_KINDS: Final = (Kind.CLUSTER, Kind.TOPIC, Kind.GROUP)  # no request needs another
+_KINDS: Final = (ResourceType.CLUSTER, ResourceType.TOPIC, ResourceType.GROUP)  # no request needs another
 _ASKS: Final = tuple(
     dict.fromkeys(
         tuple(Action[action.name or ""] for action in asked)
@@ -98,18 +107,18 @@ _ASKS: Final = tuple(
 _ORDER = {Pattern.LITERAL: 0, Pattern.PREFIXED: 1, Pattern.ANY: 2}
 
 
-def _rule_of(entry: Entry) -> _Rule | None:
+def _rule_of(entry: PolicyEntry) -> _CompiledEntry | None:
     """Compile an entry; None for one without effect."""
     resource = entry.resource
     if resource is None or resource.resource_type is None or resource.resource_pattern is None:
         return None
     pattern, name = resource.resource_pattern, resource.resource_name or ""
     is_prefix = pattern == Pattern.PREFIXED
-    return _Rule(
-        resource.resource_type == Kind.ANY,
+    return _CompiledEntry(
+        resource.resource_type == ResourceType.ANY,
         _ORDER[pattern],
         -len(name) if is_prefix else 0,
-        entry.decision == Decision.ALLOW,
+        entry.decision == PolicyDecision.ALLOW,
         resource.resource_type,
         pattern,
         name,
@@ -131,21 +140,23 @@ def _is_within(ip: str, source: str) -> bool:
 class _Rules:
     """The entries of one type; entries of literal names are kept by name, as there may be thousands."""
 
-    def __init__(self, entries: Iterable[Entry]) -> None:
+    def __init__(self, entries: Iterable[PolicyEntry]) -> None:
         self.all = tuple(filter(None, map(_rule_of, entries)))
-        self._literal: dict[tuple[Kind, str], list[_Rule]] = {}
-        self.others: list[_Rule] = []
+        self._literal: dict[tuple[ResourceType, str], list[_CompiledEntry]] = {}
+        self.others: list[_CompiledEntry] = []
         for rule in self.all:
             if rule.is_literal:
                 self._literal.setdefault((rule.kind, rule.name), []).append(rule)
             else:
                 self.others.append(rule)
 
-    def allows_some(self, kind: Kind, actions: Iterable[Action], ip: str) -> bool:
+    def allows_some(self, kind: ResourceType, actions: Iterable[Action], ip: str) -> bool:
         """Tell whether an entry allows one of the actions on a resource of a kind."""
-        return any(rule.allows and rule.kind in (kind, Kind.ANY) and rule.is_about(actions, ip) for rule in self.all)
+        return any(
+            rule.allows and rule.kind in (kind, ResourceType.ANY) and rule.is_about(actions, ip) for rule in self.all
+        )
 
-    def decide(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> _Rule | None:
+    def decide(self, kind: ResourceType, name: str, actions: Iterable[Action], ip: str) -> _CompiledEntry | None:
         """Return the entry that decides."""
         rules = [*self._literal.get((kind, name), ()), *self.others]
         return min(
@@ -165,24 +176,24 @@ class Rights:
             if policy_type in by_type
         ]
 
-    def allows_some(self, kind: Kind, actions: Iterable[Action], ip: str) -> bool:
+    def allows_some(self, kind: ResourceType, actions: Iterable[Action], ip: str) -> bool:
         """Tell whether any of the actions is allowed on a resource of a kind, by its entry alone."""
         return any(rules.allows_some(kind, actions, ip) for rules in self._types)
 
-    def allows(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> bool:
+    def allows(self, kind: ResourceType, name: str, actions: Iterable[Action], ip: str) -> bool:
         """Tell whether any of the actions on a resource is allowed from an address."""
-        return self.verdict(kind, name, actions, ip) is Verdict.ALLOWED
+        return self.verdict(kind, name, actions, ip) is AccessVerdict.ALLOWED
 
-    def verdict(self, kind: Kind, name: str, actions: Iterable[Action], ip: str) -> Verdict:
+    def verdict(self, kind: ResourceType, name: str, actions: Iterable[Action], ip: str) -> AccessVerdict:
         """Return the verdict on the actions, with its text for a refusal."""
         for rules in self._types:
             rule = rules.decide(kind, name, actions, ip)
             if rule is not None:
-                return Verdict.ALLOWED if rule.allows else Verdict.DENIED
-        return Verdict.UNMATCHED
+                return AccessVerdict.ALLOWED if rule.allows else AccessVerdict.DENIED
+        return AccessVerdict.UNMATCHED
 
     @property
-    def rules(self) -> set[tuple[int, _Rule]]:
+    def rules(self) -> set[tuple[int, _CompiledEntry]]:
         """Iterate over all entries, each with the number of its type."""
         return {(number, rule) for number, rules in enumerate(self._types) for rule in rules.all}
 
@@ -225,7 +236,7 @@ def _check_looks(count: int) -> None:
         raise no_permission("The policies are too many to find out whether you may give them, a super user may.")
 
 
-def _places(rules: Iterable[_Rule]) -> list[tuple[Kind, str]]:
+def _places(rules: Iterable[_CompiledEntry]) -> list[tuple[ResourceType, str]]:
     """Return a name of each kind that rules tell apart: their literal names, one for each prefix, and one other name.
 
     Literal names lack the character that ends the names of the other kinds.
@@ -238,7 +249,7 @@ def _places(rules: Iterable[_Rule]) -> list[tuple[Kind, str]]:
     return list(found)
 
 
-def _addresses(rules: Iterable[_Rule]) -> list[str]:
+def _addresses(rules: Iterable[_CompiledEntry]) -> list[str]:
     """Return the first address of each range that rules tell apart."""
     found = dict.fromkeys(("", "0.0.0.0", "::"))  # the first stands for texts that are no address
     for source in {source for rule in rules for source in rule.sources}:

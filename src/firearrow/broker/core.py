@@ -55,7 +55,7 @@ from firearrow.clock import Clock
 from firearrow.errors import CannotListen
 from firearrow.events import Events
 from firearrow.message.hosts import Host, pack_host
-from firearrow.net.exposition import Part
+from firearrow.net.exposition import MetricPart
 from firearrow.net.operations import Operations
 from firearrow.net.server import BulkHandler, Handler, Server
 from firearrow.services import Service
@@ -121,7 +121,7 @@ class Broker:
         self._serving = Serving(self._server)
         check_role(config, store_config)
         self.services: list[Service] = []
-        self.other_metrics: list[Part] = []
+        self.other_metrics: list[MetricPart] = []
         """Metrics of parts outside of the broker, shown with its own."""
         self.users: Metadata | None = None
         self.address = ""

@@ -57,7 +57,7 @@ COMMANDS: Final = (
 )
 
 
-class Command(NamedTuple):
+class LazyCommand(NamedTuple):
     """A command of a group; ``load`` imports its function, or the group of its commands."""
 
     summary: str
@@ -71,14 +71,14 @@ class CommandGroup:
     """
 
     def __init__(self, default: Function | None = None) -> None:
-        self.commands: Final[dict[str, Command]] = {}
+        self.commands: Final[dict[str, LazyCommand]] = {}
         self.default: Final = default
 
     def command(self, name: str, summary: str | None = None) -> Callable[[F], F]:
         """Make a function a command; by default its summary is the first line of its docstring."""
 
         def declare(function: F) -> F:
-            self.commands[name] = Command(summary or _summary(function), lambda: function)
+            self.commands[name] = LazyCommand(summary or _summary(function), lambda: function)
             return function
 
         return declare
@@ -95,4 +95,4 @@ def _imported(place: str) -> Callable[[], Any]:
 
 
 TOP: Final = CommandGroup()
-TOP.commands.update({row.name: Command(row.summary, _imported(row.place)) for row in COMMANDS})
+TOP.commands.update({row.name: LazyCommand(row.summary, _imported(row.place)) for row in COMMANDS})

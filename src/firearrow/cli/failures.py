@@ -12,7 +12,7 @@ from typing import Final
 from firearrow.cli.output.reports import visible
 from firearrow.cli.output.sentences import first_line, unforeseen, without_number
 from firearrow.cli.output.stream import OUTPUT, forget_output, naming_output, output_is_closed
-from firearrow.cli.parameters import WrongCommandLine
+from firearrow.cli.parameters import WrongOptions
 from firearrow.errors import FirearrowError, NotFound
 
 FAILED: Final = 1
@@ -44,7 +44,7 @@ def carried_out(command: Callable[[], int], failed: int | Callable[[Exception], 
     except Exception as error:  # a user gets a sentence for any exception, and no traceback
         if isinstance(error, BrokenPipeError) and output_is_closed():
             raise  # the reader has closed the output, see `firearrow.cli.main`
-        if isinstance(error, WrongCommandLine):
+        if isinstance(error, WrongOptions):
             raise
         tell(error, as_json=as_json)
         return failed if isinstance(failed, int) else failed(error)

@@ -70,13 +70,13 @@ def _run(words: Sequence[str]) -> int:
 
 
 def _run_command(parser: CommandParser, words: Sequence[str]) -> int:
-    from firearrow.cli.parameters import WrongCommandLine
+    from firearrow.cli.parameters import WrongOptions
 
     bound = parser.bound(words)
     assert parser.function, "argparse requires a command of a group"
     try:
         return _carry_out(parser.function, bound)
-    except WrongCommandLine as error:
+    except WrongOptions as error:
         parser.error(str(error))
 
 

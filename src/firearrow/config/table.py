@@ -102,7 +102,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, rename=java_key):
         return f"{type(self).__name__}({pairs})"
 
 
-class Key(msgspec.Struct, frozen=True):
+class ConfigKey(msgspec.Struct, frozen=True):
     """Row of one key in the table."""
 
     name: str
@@ -142,7 +142,7 @@ class Note(msgspec.Struct, frozen=True):
 
 
 @cache
-def keys(struct_type: type[ServerConfig]) -> Mapping[str, Key]:
+def keys(struct_type: type[ServerConfig]) -> Mapping[str, ConfigKey]:
     """Return the table of a struct: its keys by RocketMQ's spelling, in order of declaration. Keys of several servers
     come last."""
     fields = [it for it in msgspec.structs.fields(struct_type) if it.name != "extra"]
@@ -249,7 +249,7 @@ def _rocketmq_rows() -> list[list[str]]:
     return [line.split("\t") for line in text.splitlines() if not line.startswith("#")]
 
 
-def parse(key: Key, text: str) -> Any:
+def parse(key: ConfigKey, text: str) -> Any:
     """Read one value; raises `ConfigError` that names key, value and the allowed values."""
     try:
         return key.kind.read(text)
@@ -269,9 +269,9 @@ def _kind(base: Any, limits: Meta) -> Kind:
     return ANY_TEXT if limits.pattern is None else matching(limits.pattern, limits.title or "any text")
 
 
-def _key(field: msgspec.structs.FieldInfo) -> Key:
+def _key(field: msgspec.structs.FieldInfo) -> ConfigKey:
     base, *marks = get_args(field.type) if get_origin(field.type) is Annotated else (field.type,)
-    return Key(
+    return ConfigKey(
         name=field.encode_name,
         field=field.name,
         kind=_kind(base, next((mark for mark in marks if isinstance(mark, Meta)), Meta())),

@@ -26,8 +26,8 @@ from firearrow.net.client import Client
 from firearrow.net.tasks import TaskService
 from firearrow.raft import (
     Append,
-    Entry,
     Install,
+    LogEntry,
     LogFile,
     Message,
     Node,
@@ -113,7 +113,7 @@ class Agreement:
         self._is_over = False
         self._client = Client(access=access)
         others = (member for member in members if member != name)
-        self._lines = {other: _Line(self._client, members[other], self._fields) for other in others}
+        self._lines = {other: _PeerLine(self._client, members[other], self._fields) for other in others}
         self._has_warned = False
 
     async def start(self) -> list[Service]:
@@ -276,7 +276,7 @@ class Agreement:
     def _rest(self) -> None:
         self._is_busy = False
 
-    def _apply(self, entry: Entry) -> None:
+    def _apply(self, entry: LogEntry) -> None:
         self._machine.apply(entry.data)
         self._applied_index, self._applied_term = entry.index, entry.term
         if entry.term == self._led_in:
@@ -340,7 +340,7 @@ class _Ticking(Every):
         return self._agreement.trouble or super().trouble
 
 
-class _Line(TaskService):
+class _PeerLine(TaskService):
     """Connection to one other controller; the oldest unsent messages are dropped when there are too many."""
 
     def __init__(self, client: Client, address: str, fields: Mapping[str, str]) -> None:

@@ -19,14 +19,14 @@ from firearrow.clock import Clock
 from firearrow.controller import decisions
 from firearrow.controller.agreement import Agreement
 from firearrow.controller.config import ControllerConfig
-from firearrow.controller.decisions import Decision
+from firearrow.controller.decisions import ControllerResult
 from firearrow.controller.election import NOBODY_ASKED
 from firearrow.controller.etcd import PARTS_OF_LEASE, EtcdAgreement
 from firearrow.controller.etcdclient import Etcd
 from firearrow.controller.heartbeats import Heartbeats, Identity
-from firearrow.controller.metrics import Sources, Tally, metrics_of
-from firearrow.controller.processor import Processor
-from firearrow.controller.replicas import ReplicaState, Sets
+from firearrow.controller.metrics import ControllerSources, ControllerTally, metrics_of
+from firearrow.controller.processor import ControllerProcessor
+from firearrow.controller.replicas import ReplicaStateMachine, Sets
 from firearrow.controller.state import AnyAgreement, Council
 from firearrow.events import Events
 from firearrow.net.access import Access, Tls
@@ -56,14 +56,14 @@ class Controller:
         members, access = config.members(), access_of(config, credentials)
         self._file: OsFile | None = None
         self._heartbeats = Heartbeats(clock)
-        state = ReplicaState()
+        state = ReplicaStateMachine()
         if config.agrees_by_etcd:
             self._agreement: AnyAgreement = self._by_etcd(config, state, clock)
         else:
             self._agreement = self._by_raft(config, state, access)
-        self._tally = tally = Tally(clock.monotonic)
+        self._tally = tally = ControllerTally(clock.monotonic)
         self._council = Council(state, self._agreement, tally.now, tally.agreed_on)
-        self._processor = Processor(
+        self._processor = ControllerProcessor(
             config, self._agreement, self._council, self._heartbeats, self._tell_brokers, tally, credentials
         )
         events = Events()
@@ -86,7 +86,7 @@ class Controller:
         self._has_stopped = False
         self.services: list[Service] = []
 
-    def _by_raft(self, config: ControllerConfig, state: ReplicaState, access: Access) -> Agreement:
+    def _by_raft(self, config: ControllerConfig, state: ReplicaStateMachine, access: Access) -> Agreement:
         path = Path(config.controller_store_path) / LOG_NAME
         self._file = OsFile(path)
         return Agreement(
@@ -100,7 +100,7 @@ class Controller:
             access,
         )
 
-    def _by_etcd(self, config: ControllerConfig, state: ReplicaState, clock: Clock) -> EtcdAgreement:
+    def _by_etcd(self, config: ControllerConfig, state: ReplicaStateMachine, clock: Clock) -> EtcdAgreement:
         return EtcdAgreement(
             _etcd_of(config),
             f"{config.controller_etcd_prefix.rstrip('/')}/{config.controller_d_leger_group}",
@@ -161,7 +161,7 @@ class Controller:
     # --- status -----------------------------------------------------------------------------
 
     def _metrics(self) -> Metrics:
-        return metrics_of(Sources(self.config, self._tally, self._agreement, self._heartbeats))
+        return metrics_of(ControllerSources(self.config, self._tally, self._agreement, self._heartbeats))
 
     def _reasons_against(self) -> list[str]:
         """The reasons why brokers are not served as they should be."""
@@ -223,12 +223,12 @@ class Controller:
         """
         header = headers.ElectMaster(broker_name=name, broker_id=NOBODY_ASKED)
 
-        def decide(sets: Sets) -> Decision:
+        def decide(sets: Sets) -> ControllerResult:
             return decisions.elect_master(
                 sets, self._heartbeats, header, is_unclean_allowed=self.config.enable_elect_unclean_master
             )
 
-        def then(decision: Decision) -> None:
+        def then(decision: ControllerResult) -> None:
             found = self._council.sets.get(name)
             self._tally.elected(found.cluster if found else "", name, decision.code)
             if decision.code == ResponseCode.SUCCESS:
@@ -242,7 +242,7 @@ class Controller:
 
     # --- notices ----------------------------------------------------------------------------
 
-    def _tell_brokers(self, name: str, decision: Decision) -> None:
+    def _tell_brokers(self, name: str, decision: ControllerResult) -> None:
         """Notify all living brokers of a name about the master."""
         fields = {key: value for key, value in decision.fields.items() if value is not None}
         log.info("master is elected", extra={"broker": name, **fields})

@@ -1,7 +1,7 @@
 """Answers of a controller, and the events that need agreement before them: pure functions.
 
-Each function takes the state, the living brokers, and a request. It changes nothing: a `Decision` holds the answer and
-the events that must be agreed on before the answer may leave.
+Each function takes the state, the living brokers, and a request. It changes nothing: a `ControllerResult` holds the
+answer and the events that must be agreed on before the answer may leave.
 
 The order of the checks is that of RocketMQ's ``ReplicasInfoManager``, and so are the remarks.
 """
@@ -29,7 +29,7 @@ from firearrow.wire import fastjson, headers
 from firearrow.wire.bodies import MemberGroup
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue
-from firearrow.wire.controller_bodies import ElectedBody, Replica, Replicas, ReplicasTable, SyncStateSet
+from firearrow.wire.controller_bodies import ElectedBody, ReplicaIdentity, ReplicasInfo, ReplicasTable, SyncStateSet
 
 ID_APPLIED_MAX: Final = INT_MAX
 # Limit of the known brokers of all names. Each has a kilobyte at most, and all of them are one message to a controller
@@ -46,7 +46,7 @@ class Liveness(Protocol):
         ...
 
 
-class Decision(NamedTuple):
+class ControllerResult(NamedTuple):
     """An answer, and the events that must be agreed on before it may leave.
 
     Fields that are None are left out.
@@ -62,14 +62,14 @@ class Decision(NamedTuple):
 # --- ids and addresses -----------------------------------------------------------------------
 
 
-def next_broker_id(sets: Sets, header: headers.NextBrokerId) -> Decision:
+def next_broker_id(sets: Sets, header: headers.NextBrokerId) -> ControllerResult:
     """1012."""
     found = sets.get(header.broker_name)
     next_id = FIRST_ID if found is None else found.next_id
-    return Decision(fields={**_named(header), "nextBrokerId": next_id})
+    return ControllerResult(fields={**_named(header), "nextBrokerId": next_id})
 
 
-def apply_broker_id(sets: Sets, header: headers.ApplyBrokerId) -> Decision:
+def apply_broker_id(sets: Sets, header: headers.ApplyBrokerId) -> ControllerResult:
     """1013."""
     name, broker_id = header.broker_name, header.applied_broker_id
     found = sets.get(name)
@@ -82,7 +82,7 @@ def apply_broker_id(sets: Sets, header: headers.ApplyBrokerId) -> Decision:
     member = None if found is None else found.members.get(broker_id)
     if member is not None:
         if member.check_code == header.register_check_code:
-            return Decision(fields=_named(header))
+            return ControllerResult(fields=_named(header))
         return _refused(
             ResponseCode.CONTROLLER_BROKER_ID_INVALID,
             f"Fail to apply brokerId: {broker_id} in broker-set: {name}",
@@ -95,10 +95,10 @@ def apply_broker_id(sets: Sets, header: headers.ApplyBrokerId) -> Decision:
         return _refused(ResponseCode.SYSTEM_BUSY, f"{BROKERS_MAX} brokers are known already")
     address = header.register_check_code.partition(";")[0]
     applied = IdApplied(name, header.cluster_name, broker_id, address, header.register_check_code)
-    return Decision(fields=_named(header), events=[applied])
+    return ControllerResult(fields=_named(header), events=[applied])
 
 
-def register_broker(sets: Sets, lives: Liveness, header: headers.RegisterToController) -> Decision:
+def register_broker(sets: Sets, lives: Liveness, header: headers.RegisterToController) -> ControllerResult:
     """1003."""
     name, broker_id = header.broker_name, header.broker_id
     found = sets.get(name)
@@ -111,12 +111,12 @@ def register_broker(sets: Sets, lives: Liveness, header: headers.RegisterToContr
     if found.master is not None and lives.is_alive(header.cluster_name, name, found.master):
         fields |= _master(found)
     moved = AddressChanged(name, broker_id, header.broker_address)
-    return Decision(
+    return ControllerResult(
         fields=fields, body=_set_body(found), events=[] if member.address == header.broker_address else [moved]
     )
 
 
-def _unregistered(remark: str, header: headers.RegisterToController) -> Decision:
+def _unregistered(remark: str, header: headers.RegisterToController) -> ControllerResult:
     code = ResponseCode.CONTROLLER_BROKER_NEED_TO_BE_REGISTERED
     return _refused(code, remark, _named(header))
 
@@ -132,7 +132,7 @@ def _named(
 
 def alter_sync_state_set(
     sets: Sets, lives: Liveness, header: headers.AlterSyncStateSet, told: SyncStateSet
-) -> Decision:
+) -> ControllerResult:
     """1001."""
     name, found = header.broker_name, sets.get(header.broker_name)
     if found is None:
@@ -169,21 +169,25 @@ def alter_sync_state_set(
     if found.master not in in_sync:
         return _not_altered(f"{rejected} newSyncStateSet don't contains origin leader {{{found.master}}}")
     epoch = found.in_sync_epoch + 1
-    return Decision(
+    return ControllerResult(
         fields={"newSyncStateSetEpoch": epoch},
         body=fastjson.dumps(SyncStateSet(sorted(in_sync), epoch)),
         events=[InSyncChanged(name, in_sync)],
     )
 
 
-def _not_altered(remark: str, code: ResponseCode = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED) -> Decision:
+def _not_altered(
+    remark: str, code: ResponseCode = ResponseCode.CONTROLLER_ALTER_SYNC_STATE_SET_FAILED
+) -> ControllerResult:
     return _refused(code, remark, {"newSyncStateSetEpoch": 0})
 
 
 # --- elections -------------------------------------------------------------------------------
 
 
-def elect_master(sets: Sets, lives: Living, header: headers.ElectMaster, *, is_unclean_allowed: bool) -> Decision:
+def elect_master(
+    sets: Sets, lives: Living, header: headers.ElectMaster, *, is_unclean_allowed: bool
+) -> ControllerResult:
     """1002, and a controller's own election when a master is lost."""
     name, found = header.broker_name, sets.get(header.broker_name)
     if found is None:
@@ -199,7 +203,7 @@ def elect_master(sets: Sets, lives: Living, header: headers.ElectMaster, *, is_u
     if master is not None:
         addresses = {one: member.address for one, member in found.members.items()}
         group = MemberGroup(found.cluster, name, addresses)
-        return Decision(
+        return ControllerResult(
             fields={
                 "masterBrokerId": master,
                 "masterAddress": found.address_of(master),
@@ -234,28 +238,28 @@ def without_master(sets: Sets, lives: Liveness) -> list[str]:
 # --- queries -----------------------------------------------------------------------------------
 
 
-def replica_info(sets: Sets, header: headers.BrokerNameHeader) -> Decision:
+def replica_info(sets: Sets, header: headers.BrokerNameHeader) -> ControllerResult:
     """1004."""
     found = sets.get(header.broker_name)
     if found is None:
         return _refused(ResponseCode.CONTROLLER_BROKER_METADATA_NOT_EXIST, "Broker metadata is not existed")
     fields = _master(found)
     del fields["syncStateSetEpoch"]
-    return Decision(fields=fields, body=_set_body(found))
+    return ControllerResult(fields=fields, body=_set_body(found))
 
 
-def sync_state_data(sets: Sets, lives: Liveness, names: Iterable[str]) -> Decision:
+def sync_state_data(sets: Sets, lives: Liveness, names: Iterable[str]) -> ControllerResult:
     """1006: unknown names are left out."""
     table = {name: _replicas(name, sets[name], lives) for name in names if name in sets}
-    return Decision(body=fastjson.dumps(ReplicasTable(table)))
+    return ControllerResult(body=fastjson.dumps(ReplicasTable(table)))
 
 
-def _replicas(name: str, found: BrokerSet, lives: Liveness) -> Replicas:
+def _replicas(name: str, found: BrokerSet, lives: Liveness) -> ReplicasInfo:
     replicas = [
-        Replica(name, broker_id, member.address, lives.is_alive(found.cluster, name, broker_id))
+        ReplicaIdentity(name, broker_id, member.address, lives.is_alive(found.cluster, name, broker_id))
         for broker_id, member in sorted(found.members.items())
     ]
-    return Replicas(
+    return ReplicasInfo(
         master_epoch=found.master_epoch,
         sync_state_set_epoch=found.in_sync_epoch,
         in_sync_replicas=[one for one in replicas if one.broker_id in found.in_sync],
@@ -268,7 +272,7 @@ def _replicas(name: str, found: BrokerSet, lives: Liveness) -> Replicas:
 # --- forgetting ------------------------------------------------------------------------------
 
 
-def clean_broker_data(sets: Sets, lives: Liveness, header: headers.CleanBrokerData) -> Decision:
+def clean_broker_data(sets: Sets, lives: Liveness, header: headers.CleanBrokerData) -> ControllerResult:
     """1011. With ``clean_living_broker`` all brokers of the name are forgotten, whichever ids it has."""
     name, ids = header.broker_name, (header.broker_controller_ids_to_clean or "").strip()
     found = sets.get(name)
@@ -287,10 +291,10 @@ def clean_broker_data(sets: Sets, lives: Liveness, header: headers.CleanBrokerDa
                 return _not_cleaned(f"Broker [{name},  {broker_id}] is still alive, clean up failure")
     if found is None:
         return _not_cleaned(f"Broker {name} is not existed,clean broker data failure.")
-    return Decision(events=[Cleaned(name, broker_ids)])
+    return ControllerResult(events=[Cleaned(name, broker_ids)])
 
 
-def _not_cleaned(remark: str) -> Decision:
+def _not_cleaned(remark: str) -> ControllerResult:
     return _refused(ResponseCode.CONTROLLER_INVALID_CLEAN_BROKER_METADATA, remark)
 
 
@@ -312,5 +316,5 @@ def _set_body(found: BrokerSet) -> bytes:
 
 def _refused(
     code: ResponseCode, remark: str, fields: Mapping[str, FieldValue | None] | None = None, body: bytes = b""
-) -> Decision:
-    return Decision(code, remark, fields or {}, body)
+) -> ControllerResult:
+    return ControllerResult(code, remark, fields or {}, body)

@@ -32,8 +32,8 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from firearrow.controller.agreement import Waiter
-from firearrow.controller.etcdclient import Etcd, Kept, KeyValue, Lease, Nothing, Range, Transaction
-from firearrow.controller.replicas import BrokerSet, ReplicaState, Sets, after_all, decode_events
+from firearrow.controller.etcdclient import Etcd, Kept, KeyValue, Lease, Nothing, RangeResponse, TxnResponse
+from firearrow.controller.replicas import BrokerSet, ReplicaStateMachine, Sets, after_all, decode_events
 from firearrow.errors import BrokerError
 from firearrow.net.tasks import TaskService
 from firearrow.raft import Role
@@ -60,7 +60,7 @@ class EtcdAgreement:
         prefix: str,
         name: str,
         members: Mapping[str, str],
-        state: ReplicaState,
+        state: ReplicaStateMachine,
         seconds: int,
         monotonic: Callable[[], float],
         on_change: Callable[[], None] = lambda: None,
@@ -150,7 +150,7 @@ class EtcdAgreement:
     async def _look(self) -> None:
         """Learn the leader, and the agreed state if it may have changed since."""
         before = self._found.mod_revision
-        answer = await self._etcd.call("kv/range", {"key": self._leader_key}, Range)
+        answer = await self._etcd.call("kv/range", {"key": self._leader_key}, RangeResponse)
         found = answer.kvs[0] if answer.kvs else NO_LEADER
         if found.mod_revision != before or found is NO_LEADER:
             self._state.sets = await self._read()
@@ -159,7 +159,7 @@ class EtcdAgreement:
     async def _read(self) -> Sets:
         begin = self._brokers_key.encode()
         keys = {"key": begin, "range_end": begin[:-1] + b"0"}  # 0 follows on /
-        answer = await self._etcd.call("kv/range", keys, Range)
+        answer = await self._etcd.call("kv/range", keys, RangeResponse)
         return dict(self._decoded(kv) for kv in answer.kvs)
 
     def _decoded(self, kv: KeyValue) -> tuple[str, BrokerSet]:
@@ -183,7 +183,7 @@ class EtcdAgreement:
         self._renew_at = since + lease.ttl / PARTS_OF_LEASE
         change = {"compare": [self._compared("CREATE", 0)], "success": [self._own_key()]}
         try:
-            await self._etcd.call("kv/txn", change, Transaction)
+            await self._etcd.call("kv/txn", change, TxnResponse)
             await self._look()  # behind the last change of the previous leader
             if self._found.lease == lease.id:
                 await self._lead()
@@ -257,7 +257,7 @@ class EtcdAgreement:
             "success": [self._own_key(), *change.operations],
             "failure": [{"requestRange": {"key": self._leader_key}}],
         }
-        answer = await self._etcd.call("kv/txn", request, Transaction)
+        answer = await self._etcd.call("kv/txn", request, TxnResponse)
         if not answer.succeeded and not self._was_made(answer):
             self._until = 0.0
             return
@@ -268,7 +268,7 @@ class EtcdAgreement:
             _, waiter = self._waiting.popleft()
             asyncio.get_running_loop().call_soon(waiter, True)
 
-    def _was_made(self, answer: Transaction) -> bool:
+    def _was_made(self, answer: TxnResponse) -> bool:
         """Tell whether the key's change since is this same change, whose answer was lost."""
         kvs = answer.responses[0].response_range.kvs
         found = self._found

@@ -33,23 +33,23 @@ class KeyValue(msgspec.Struct, frozen=True):
     lease: int = 0
 
 
-class Range(msgspec.Struct, frozen=True):
+class RangeResponse(msgspec.Struct, frozen=True):
     """The keys that were found."""
 
     kvs: list[KeyValue] = []
 
 
-class Part(msgspec.Struct, frozen=True):
+class ResponseOp(msgspec.Struct, frozen=True):
     """Answer to one request of a transaction."""
 
-    response_range: Range = Range()
+    response_range: RangeResponse = RangeResponse()
 
 
-class Transaction(msgspec.Struct, frozen=True):
+class TxnResponse(msgspec.Struct, frozen=True):
     """Answer to a transaction: the result of its comparisons, and the answers to the chosen requests."""
 
     succeeded: bool = False
-    responses: list[Part] = []
+    responses: list[ResponseOp] = []
 
 
 class Lease(msgspec.Struct, frozen=True, rename="upper"):

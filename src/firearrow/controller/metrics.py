@@ -23,7 +23,7 @@ from firearrow.controller.config import ControllerConfig
 from firearrow.controller.heartbeats import Heartbeats
 from firearrow.controller.state import AnyAgreement
 from firearrow.errors import BrokerError
-from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Sample, Samples, common_labels, keyed
+from firearrow.net.exposition import TARGET, Family, Labels, Metrics, MetricSample, Samples, common_labels, keyed
 from firearrow.net.meter import Counts, Histograms
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.raft import Role
@@ -42,7 +42,7 @@ _ROLES: Final = {Role.TRIAL: 1, Role.CANDIDATE: 1, Role.FOLLOWER: 2, Role.LEADER
 _PREFIX: Final = "CONTROLLER_"
 
 
-class Tally:
+class ControllerTally:
     """Counters of requests, entries and elections; ``monotonic`` returns seconds."""
 
     def __init__(self, monotonic: Callable[[], float]) -> None:
@@ -103,45 +103,45 @@ class Tally:
         return handle
 
 
-class Sources(NamedTuple):
+class ControllerSources(NamedTuple):
     """Sources of the metrics."""
 
     config: ControllerConfig
-    tally: Tally
+    tally: ControllerTally
     agreement: AnyAgreement
     heartbeats: Heartbeats
 
 
-Reading = Callable[[Sources], Iterator[Sample]]
+Reading = Callable[[ControllerSources], Iterator[MetricSample]]
 
 
-def _role(sources: Sources) -> Iterator[Sample]:
-    yield Sample({}, _ROLES[sources.agreement.role])
+def _role(sources: ControllerSources) -> Iterator[MetricSample]:
+    yield MetricSample({}, _ROLES[sources.agreement.role])
 
 
-def _disk(sources: Sources) -> Iterator[Sample]:
+def _disk(sources: ControllerSources) -> Iterator[MetricSample]:
     files = Path(sources.config.controller_store_path).rglob("*")
-    yield Sample({}, sum(path.stat().st_size for path in files if path.is_file()))
+    yield MetricSample({}, sum(path.stat().st_size for path in files if path.is_file()))
 
 
-def _set(_: Sources, key: tuple[str, str]) -> Labels:
+def _set(_: ControllerSources, key: tuple[str, str]) -> Labels:
     return dict(zip(_SET, key, strict=True))
 
 
-def _request(sources: Sources, key: tuple[int, bool]) -> Labels:
+def _request(sources: ControllerSources, key: tuple[int, bool]) -> Labels:
     code, is_well = key
     return {**_type(sources, code), "request_handle_status": _STATUS[is_well]}
 
 
-def _type(_: Sources, code: int) -> Labels:
+def _type(_: ControllerSources, code: int) -> Labels:
     return {"request_type": _PREFIX + RequestCode(code).name.removeprefix(_PREFIX)}
 
 
-def _operation(_: Sources, is_agreed: bool) -> Labels:
+def _operation(_: ControllerSources, is_agreed: bool) -> Labels:
     return {"dledger_operation": "append", "dLedger_operation_status": _STATUS[is_agreed]}
 
 
-def _election(_: Sources, key: tuple[str, str, str]) -> Labels:
+def _election(_: ControllerSources, key: tuple[str, str, str]) -> Labels:
     return dict(zip((*_SET, "election_result"), key, strict=True))
 
 
@@ -166,7 +166,7 @@ ROWS: Final[tuple[tuple[Family, Reading], ...]] = (
 )  # fmt: skip
 
 
-def metrics_of(sources: Sources) -> Metrics:
+def metrics_of(sources: ControllerSources) -> Metrics:
     """Return the metrics of a controller."""
     config = sources.config
     labels = common_labels(
@@ -181,7 +181,7 @@ def metrics_of(sources: Sources) -> Metrics:
     return Metrics(_samples(sources), labels)
 
 
-def _samples(sources: Sources) -> Samples:
+def _samples(sources: ControllerSources) -> Samples:
     for family, read in ROWS:
         yield family, list(read(sources))
-    yield TARGET, [Sample({}, 1)]
+    yield TARGET, [MetricSample({}, 1)]

@@ -15,9 +15,9 @@ from firearrow.auth.model import no_permission
 from firearrow.controller import decisions
 from firearrow.controller.agreement import PEER_MESSAGES
 from firearrow.controller.config import KEY_GROUPS, ControllerConfig
-from firearrow.controller.decisions import Decision
+from firearrow.controller.decisions import ControllerResult
 from firearrow.controller.heartbeats import Heartbeats
-from firearrow.controller.metrics import Tally
+from firearrow.controller.metrics import ControllerTally
 from firearrow.controller.replicas import Sets
 from firearrow.controller.state import AnyAgreement, Council
 from firearrow.errors import BrokerError
@@ -36,7 +36,7 @@ NAME_CHARS_MAX: Final = 255  # as for names in a configuration
 _NAMES_MAX: Final = 10_000  # in one request 1006; each takes some µs
 
 
-class Processor:
+class ControllerProcessor:
     """Handlers of requests; ``config`` is replaced when a client changes it.
 
     ``on_elected`` is called for each master that a request has elected. With ``credentials`` other controllers must
@@ -49,8 +49,8 @@ class Processor:
         agreement: AnyAgreement,
         council: Council,
         heartbeats: Heartbeats,
-        on_elected: Callable[[str, Decision], None],
-        tally: Tally,
+        on_elected: Callable[[str, ControllerResult], None],
+        tally: ControllerTally,
         credentials: Credentials | None = None,
     ) -> None:
         self.config = config
@@ -124,10 +124,10 @@ class Processor:
         header, lives = fields_of(request, headers.ElectMaster), self._heartbeats
         is_unclean_allowed = self.config.enable_elect_unclean_master
 
-        def decide(sets: Sets) -> Decision:
+        def decide(sets: Sets) -> ControllerResult:
             return decisions.elect_master(sets, lives, header, is_unclean_allowed=is_unclean_allowed)
 
-        def tell(decision: Decision) -> None:
+        def tell(decision: ControllerResult) -> None:
             self._tally.elected(header.cluster_name or "", header.broker_name, decision.code)
             if decision.code == ResponseCode.SUCCESS:
                 self._on_elected(header.broker_name, decision)
@@ -193,7 +193,7 @@ class Processor:
 
     # --- the common way of answering --------------------------------------------------------
 
-    def _asked(self, peer: Peer, request: AnyCommand, decide: Callable[[Sets], Decision]) -> Answer:
+    def _asked(self, peer: Peer, request: AnyCommand, decide: Callable[[Sets], ControllerResult]) -> Answer:
         """Answer a query; as in RocketMQ, it needs its own agreement only if configured."""
         return self._decided(peer, request, decide, is_agreed_on=self.config.process_read_event)
 
@@ -201,8 +201,8 @@ class Processor:
         self,
         peer: Peer,
         request: AnyCommand,
-        decide: Callable[[Sets], Decision],
-        tell: Callable[[Decision], None] = lambda decision: None,
+        decide: Callable[[Sets], ControllerResult],
+        tell: Callable[[ControllerResult], None] = lambda decision: None,
         *,
         is_agreed_on: bool = False,
     ) -> Answer:
@@ -210,7 +210,7 @@ class Processor:
         answers: list[Response] = []
         is_open, since = False, self._tally.now()
 
-        def then(decision: Decision) -> None:
+        def then(decision: ControllerResult) -> None:
             answer = _answer(decision)
             if is_open:
                 peer.owed -= 1
@@ -254,6 +254,6 @@ def _named(header: H) -> H:
     return header
 
 
-def _answer(decision: Decision) -> Response:
+def _answer(decision: ControllerResult) -> Response:
     fields = {name: value for name, value in decision.fields.items() if value is not None}
     return Response(decision.code, decision.remark, fields, decision.body)

@@ -27,7 +27,7 @@ Id = Annotated[int, Meta(ge=-ID_MAX - 1, le=ID_MAX)]
 Epoch = Annotated[int, Meta(ge=0, le=ID_MAX)]
 
 
-class Member(msgspec.Struct, array_like=True, frozen=True):
+class ReplicaMember(msgspec.Struct, array_like=True, frozen=True):
     """A broker: its address, and the check code that proves to it that an id is its own."""
 
     address: str
@@ -38,7 +38,7 @@ class BrokerSet(msgspec.Struct, array_like=True, frozen=True):
     """All brokers of a name."""
 
     cluster: str
-    members: dict[Id, Member] = {}
+    members: dict[Id, ReplicaMember] = {}
     next_id: Id = FIRST_ID
     master: Id | None = None
     master_epoch: Epoch = 0
@@ -55,13 +55,13 @@ Sets = Mapping[str, BrokerSet]
 NO_SETS: Final[Sets] = {}
 
 
-class Event(msgspec.Struct, array_like=True, frozen=True, tag=True):
+class ControllerEvent(msgspec.Struct, array_like=True, frozen=True, tag=True):
     """Base of the events; each is about one name."""
 
     broker: str
 
 
-class IdApplied(Event, frozen=True, tag=True):
+class IdApplied(ControllerEvent, frozen=True, tag=True):
     """A broker has received an id."""
 
     cluster: str
@@ -70,26 +70,26 @@ class IdApplied(Event, frozen=True, tag=True):
     check_code: str
 
 
-class AddressChanged(Event, frozen=True, tag=True):
+class AddressChanged(ControllerEvent, frozen=True, tag=True):
     """A broker listens at another address."""
 
     broker_id: Id
     address: str
 
 
-class MasterElected(Event, frozen=True, tag=True):
+class MasterElected(ControllerEvent, frozen=True, tag=True):
     """A new master, which alone is in sync; None: the last one is lost, without a successor."""
 
     master: Id | None
 
 
-class InSyncChanged(Event, frozen=True, tag=True):
+class InSyncChanged(ControllerEvent, frozen=True, tag=True):
     """A new in-sync set, as the master has announced it."""
 
     in_sync: frozenset[Id]
 
 
-class Cleaned(Event, frozen=True, tag=True):
+class Cleaned(ControllerEvent, frozen=True, tag=True):
     """Brokers are forgotten; an empty set means all brokers of the name."""
 
     broker_ids: frozenset[Id]
@@ -147,7 +147,7 @@ def _in_sync(found: BrokerSet, in_sync: frozenset[int]) -> BrokerSet:
 def _with_member(found: BrokerSet, event: IdApplied) -> BrokerSet:
     if event.broker_id in found.members:
         return found
-    members = {**found.members, event.broker_id: Member(event.address, event.check_code)}
+    members = {**found.members, event.broker_id: ReplicaMember(event.address, event.check_code)}
     # Java: BrokerReplicaInfo#addBroker adds one, also for an id beyond the next: its turn never passes then.
     next_id = min(max(found.next_id, event.broker_id) + 1, ID_MAX)
     return replace(found, members=members, next_id=next_id)
@@ -157,7 +157,7 @@ def _moved(found: BrokerSet, event: AddressChanged) -> BrokerSet:
     member = found.members.get(event.broker_id)
     if member is None:
         return found
-    moved = Member(event.address, member.check_code)
+    moved = ReplicaMember(event.address, member.check_code)
     return replace(found, members={**found.members, event.broker_id: moved})
 
 
@@ -197,7 +197,7 @@ def decode_sets(data: bytes) -> Sets:
     return readable(_sets.decode, data) if data else {}
 
 
-class ReplicaState:
+class ReplicaStateMachine:
     """The state machine of an `Agreement`; ``sets`` is the agreed state."""
 
     def __init__(self) -> None:

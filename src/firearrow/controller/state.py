@@ -11,13 +11,13 @@ from collections.abc import Callable
 from typing import Final
 
 from firearrow.controller.agreement import Agreement
-from firearrow.controller.decisions import Decision
+from firearrow.controller.decisions import ControllerResult
 from firearrow.controller.etcd import EtcdAgreement
-from firearrow.controller.replicas import NO_SETS, ReplicaState, Sets, after_all, encode_events
+from firearrow.controller.replicas import NO_SETS, ReplicaStateMachine, Sets, after_all, encode_events
 from firearrow.wire.codes import ResponseCode
 
 AnyAgreement = Agreement | EtcdAgreement
-NOT_LEADER: Final = Decision(ResponseCode.CONTROLLER_NOT_LEADER, "The controller is not in leader state")
+NOT_LEADER: Final = ControllerResult(ResponseCode.CONTROLLER_NOT_LEADER, "The controller is not in leader state")
 
 
 class Council:
@@ -28,7 +28,7 @@ class Council:
 
     def __init__(
         self,
-        state: ReplicaState,
+        state: ReplicaStateMachine,
         agreement: AnyAgreement,
         now: Callable[[], float] = lambda: 0.0,
         on_known: Callable[[bool, float], None] = lambda is_agreed, since: None,
@@ -54,7 +54,11 @@ class Council:
         self._ahead = self._state.sets
 
     def decide(
-        self, decide: Callable[[Sets], Decision], then: Callable[[Decision], None], *, is_agreed_on: bool = False
+        self,
+        decide: Callable[[Sets], ControllerResult],
+        then: Callable[[ControllerResult], None],
+        *,
+        is_agreed_on: bool = False,
     ) -> None:
         """Decide a request, and call ``then`` once its answer may leave.
 

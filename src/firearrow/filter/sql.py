@@ -142,7 +142,7 @@ def compile_sql(expression: str) -> SqlFilter:
 
 @lru_cache(maxsize=COMPILED_MAX)
 def _read(expression: str) -> SqlFilter | _Fault:
-    parser = _Parser(expression)
+    parser = _SqlParser(expression)
     try:
         whole = parser.whole().evaluate
     except FilterError as error:
@@ -171,7 +171,7 @@ def _tokens_of(expression: str) -> Iterator[re.Match[str]]:
     yield from _NEXT_ON_LAST_LINE.finditer(expression, end)
 
 
-class _Parser:
+class _SqlParser:
     """Recursive descent; it makes a function of each part as soon as the part is read."""
 
     def __init__(self, expression: str) -> None:

@@ -161,7 +161,7 @@ class Queues:
         if not any(queue.topic == topic for queue in table):  # no group has consumed yet
             ends = (await self._admin.topics.stats(address, topic)).offset_table.values()
             return sum(end.max_offset - end.min_offset for end in ends)
-        return sum(it.broker_offset - max(it.consumer_offset, 0) for it in table.values())
+        return sum(it.lag for it in table.values())
 
     async def _has_others(self, address: str, group: str) -> bool:
         try:

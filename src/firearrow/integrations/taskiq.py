@@ -88,7 +88,7 @@ class RocketMQBroker(AsyncBroker):
         self._batch = batch
         self._queues = priorities or queues
         self._message_type = "PRIORITY" if priorities else None
-        self._open: _Connection | None = None
+        self._open: _OpenConnection | None = None
         self._at_work = _TasksAtWork()
         self.add_middlewares(self._at_work)
 
@@ -101,7 +101,7 @@ class RocketMQBroker(AsyncBroker):
                 await declare_topic(session, self.topic, self._queues, self._message_type)
                 producer = Producer(session, group=self.group)
                 await stack.enter_async_context(producer)
-                self._open = _Connection(session, producer, stack.pop_all())
+                self._open = _OpenConnection(session, producer, stack.pop_all())
 
     async def shutdown(self) -> None:
         """Close all connections; a running task is redelivered to another worker."""
@@ -143,7 +143,7 @@ class RocketMQBroker(AsyncBroker):
             await give_back(ahead)
             await holder.rest()
 
-    def _opened(self) -> _Connection:
+    def _opened(self) -> _OpenConnection:
         if self._open is None:
             raise ClientError(f"the broker of topic {self.topic!r} is not started")
         return self._open
@@ -173,7 +173,7 @@ class RocketMQSchedule(ScheduleSource):
         await kicker.kiq(*schedule.args, **schedule.kwargs)
 
 
-class _Connection:
+class _OpenConnection:
     """Connection between ``startup`` and ``shutdown``."""
 
     def __init__(self, session: Session, producer: Producer, stack: AsyncExitStack) -> None:

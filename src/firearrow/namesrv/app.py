@@ -16,7 +16,7 @@ from firearrow.events import Events
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.processor import Processor
-from firearrow.namesrv.routes import KEPT_BYTES_MAX, MinBrokerIdChange, Routes
+from firearrow.namesrv.routes import KEPT_BYTES_MAX, MinBrokerIdChange, RouteTables
 from firearrow.net.client import Client, Notices
 from firearrow.net.server import ConnectionClosed, Peer, Server
 from firearrow.net.tls import access_of
@@ -29,7 +29,7 @@ class NameServer:
 
     def __init__(self, config: NamesrvConfig, clock: Clock) -> None:
         self._kv = KvConfig(Path(config.kv_config_path))
-        self._routes = Routes(clock, lambda: self._processor.config, self._notify, _keep)
+        self._routes = RouteTables(clock, lambda: self._processor.config, self._notify, _keep)
         self._processor = Processor(config, clock, self._routes, self._kv)
         events = Events()
         events.listen(ConnectionClosed, lambda closed: self._routes.close_channel(closed.peer))

@@ -18,7 +18,7 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError, MessageError
 from firearrow.namesrv.config import KEY_GROUPS, NamesrvConfig
 from firearrow.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
-from firearrow.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, Routes
+from firearrow.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, RouteTables
 from firearrow.net.server import Answer, Handler, Peer, Steps
 from firearrow.net.serverconfig import changed, save, text_of
 from firearrow.wire import fastjson, headers
@@ -39,7 +39,7 @@ class Processor:
     with the code and remark to refuse it.
     """
 
-    def __init__(self, config: NamesrvConfig, clock: Clock, routes: Routes, kv: KvConfig) -> None:
+    def __init__(self, config: NamesrvConfig, clock: Clock, routes: RouteTables, kv: KvConfig) -> None:
         self.config = config
         self._clock = clock
         self._routes = routes

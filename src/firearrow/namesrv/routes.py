@@ -97,7 +97,7 @@ class MinBrokerIdChange(msgspec.Struct, frozen=True):
 _Key = tuple[str, str]
 
 
-class Routes:
+class RouteTables:
     """The tables of a name server.
 
     ``config`` is called at each use, because the configuration can change while the server runs. ``on_min_broker_id``

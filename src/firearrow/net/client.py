@@ -23,7 +23,7 @@ from firearrow.net.access import OPEN, Access
 from firearrow.net.address import host_and_port
 from firearrow.net.futures import Answered, FutureCalls, Pending
 from firearrow.net.tasks import Tasks
-from firearrow.wire.calls import Answering, Line, Waiting
+from firearrow.wire.calls import Answering, AnswerWaiter, ClientEnd
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import NO_FIELDS, FieldValue, Response, request
 from firearrow.wire.frame import AnyCommand, encode_response
@@ -64,7 +64,7 @@ class _Connection(asyncio.Protocol):
         bound = {code: partial(self._asked, handler) for code, handler in handlers.items()}
         self.address = address
         self._client = client
-        self._line: Line[Waiting] = Line(address, cast(Mapping[int, Answering], bound))
+        self._line: ClientEnd[AnswerWaiter] = ClientEnd(address, cast(Mapping[int, Answering], bound))
         self._loop = asyncio.get_running_loop()
         self._calls = FutureCalls(self._line.calls, self._loop, self._overdue)
         self._lost = asyncio.Event()
@@ -170,7 +170,7 @@ class _Connection(asyncio.Protocol):
         self.begin_for(pending, command, began, seconds)
         return pending
 
-    def begin_for(self, waiting: Waiting, command: AnyCommand, began: float, seconds: float) -> None:
+    def begin_for(self, waiting: AnswerWaiter, command: AnyCommand, began: float, seconds: float) -> None:
         """Write a request with the caller's own waiter."""
         frame = self._calls.begin_for(waiting, command, began, seconds)
         try:
@@ -338,7 +338,7 @@ class Client:
         return connection.begin_pending(command, began, seconds)
 
     def begin_now(
-        self, waiting: Waiting, address: str, command: AnyCommand, seconds: float
+        self, waiting: AnswerWaiter, address: str, command: AnyCommand, seconds: float
     ) -> Callable[[], None] | None:
         """Send a request on the open connection to a server, with the caller's own waiter.
 
@@ -353,7 +353,7 @@ class Client:
         return connection.go_away
 
     async def begin_for(
-        self, waiting: Waiting, address: str, command: AnyCommand, seconds: float
+        self, waiting: AnswerWaiter, address: str, command: AnyCommand, seconds: float
     ) -> Callable[[], None]:
         """Send a request as `begin_now`, on a new connection if there is none; raises as `answer` until it has left."""
         began = asyncio.get_running_loop().time()

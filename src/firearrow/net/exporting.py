@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 from firearrow.clock import SystemClock
 from firearrow.config.metrics import MetricsKeys
 from firearrow.errors import ConfigError
-from firearrow.net.exposition import SCOPE, Family, Labels, Metrics, Sample, Value
+from firearrow.net.exposition import SCOPE, Family, Labels, Metrics, MetricSample, Value
 from firearrow.net.meter import Histogram
 from firearrow.net.tasks import TaskService
 
@@ -36,7 +36,7 @@ class FamilyValues(NamedTuple):
     """Family with its values at one time."""
 
     family: Family
-    samples: list[Sample]
+    samples: list[MetricSample]
 
     @property
     def name(self) -> str:
@@ -131,7 +131,7 @@ async def _gathered(metrics: Metrics) -> tuple[Labels, list[FamilyValues]]:
     return metrics.labels, found
 
 
-def _kept(sample: Sample) -> Sample:
+def _kept(sample: MetricSample) -> MetricSample:
     """Return an immutable copy of a sample."""
     value = sample.value
     if not isinstance(value, Histogram):
@@ -156,7 +156,7 @@ def in_deltas(send: Send) -> Send:
             for sample in each.samples
         }
 
-        def delta(family: Family, sample: Sample) -> Sample:
+        def delta(family: Family, sample: MetricSample) -> MetricSample:
             before = taken.get((family.name, frozenset(sample.labels.items())))
             return sample if before is None else sample._replace(value=_since(before, sample.value))
 
@@ -287,7 +287,7 @@ def _data(each: FamilyValues, common: Labels, span: _Span) -> Any:
     return export.Gauge(numbers)
 
 
-def _spreads(samples: Sequence[Sample], common: Labels, span: _Span) -> Iterator[Any]:
+def _spreads(samples: Sequence[MetricSample], common: Labels, span: _Span) -> Iterator[Any]:
     from opentelemetry.sdk.metrics.export import HistogramDataPoint
 
     for sample in samples:
@@ -306,5 +306,5 @@ def _spreads(samples: Sequence[Sample], common: Labels, span: _Span) -> Iterator
         )
 
 
-def _attributes(common: Labels, sample: Sample) -> dict[str, Any]:
+def _attributes(common: Labels, sample: MetricSample) -> dict[str, Any]:
     return {**common, **sample.labels}

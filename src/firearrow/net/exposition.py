@@ -21,7 +21,7 @@ Value = int | float | Histogram
 Labels = Mapping[str, object]
 
 
-class Sample(NamedTuple):
+class MetricSample(NamedTuple):
     """One value, with the labels that tell it from the others of its family."""
 
     labels: Labels
@@ -41,16 +41,16 @@ class Family(NamedTuple):
 
 TARGET: Final = Family("target_info", "gauge", "What is scraped")
 
-Samples = Iterator[tuple[Family, Iterable[Sample]] | None]
+Samples = Iterator[tuple[Family, Iterable[MetricSample]] | None]
 """Families with their values; None where the gathering takes long and may continue in a later turn of the event loop.
 """
 
 
-class Part(NamedTuple):
+class MetricPart(NamedTuple):
     """Metrics of a part that a server may have; ``families`` are all that its samples may be of."""
 
     families: Sequence[Family]
-    samples: Callable[[], Iterator[tuple[Family, Iterable[Sample]]]]
+    samples: Callable[[], Iterator[tuple[Family, Iterable[MetricSample]]]]
 
 
 class Metrics(NamedTuple):
@@ -65,12 +65,12 @@ SCOPE: Final = "otel_scope_name"  # label with the name of RocketMQ's meter
 
 def keyed(
     values: Callable[[S], Mapping[K, Value]], labels: Callable[[S, K], Labels]
-) -> Callable[[S], Iterator[Sample]]:
+) -> Callable[[S], Iterator[MetricSample]]:
     """Return a reading of `Counts` or `Histograms`, with the labels of each key."""
 
-    def read(sources: S) -> Iterator[Sample]:
+    def read(sources: S) -> Iterator[MetricSample]:
         for key, value in list(values(sources).items()):  # requests may add keys during a scrape
-            yield Sample(labels(sources, key), value)
+            yield MetricSample(labels(sources, key), value)
 
     return read
 
@@ -117,7 +117,7 @@ def _piece(lines: Iterable[str]) -> bytes:
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def _lines(name: str, labels: str, sample: Sample) -> Iterator[str]:
+def _lines(name: str, labels: str, sample: MetricSample) -> Iterator[str]:
     value = sample.value
     if not isinstance(value, Histogram):
         yield f"{name}{{{labels}}} {value}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Generator
 
-from firearrow.wire.calls import Calls, Waiting
+from firearrow.wire.calls import AnswerWaiter, PendingCalls
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
 
@@ -61,7 +61,10 @@ class FutureCalls:
     """Calls on one connection; ``on_overdue`` gets a sentence when an answer is overdue."""
 
     def __init__(
-        self, calls: Calls[Waiting], loop: asyncio.AbstractEventLoop, on_overdue: Callable[[str], None] = lambda _: None
+        self,
+        calls: PendingCalls[AnswerWaiter],
+        loop: asyncio.AbstractEventLoop,
+        on_overdue: Callable[[str], None] = lambda _: None,
     ) -> None:
         self._calls = calls
         self._loop = loop
@@ -70,12 +73,12 @@ class FutureCalls:
         self._rings_at = 0.0
 
     def begin(self, command: AnyCommand, now: float, seconds: float) -> tuple[bytes, Answered]:
-        """Return the frame of a request and its pending answer; raises as ``Calls.begin``."""
+        """Return the frame of a request and its pending answer; raises as ``PendingCalls.begin``."""
         future: Answered = self._loop.create_future()
         return self.begin_for(future, command, now, seconds), future
 
-    def begin_for(self, waiting: Waiting, command: AnyCommand, now: float, seconds: float) -> bytes:
-        """Return the frame of a request with the caller's own waiter; raises as ``Calls.begin``."""
+    def begin_for(self, waiting: AnswerWaiter, command: AnyCommand, now: float, seconds: float) -> bytes:
+        """Return the frame of a request with the caller's own waiter; raises as ``PendingCalls.begin``."""
         frame = self._calls.begin(command, waiting, now, seconds)
         self._ring_at(now + seconds)
         return frame

@@ -87,12 +87,13 @@ class Call:
     """One call of a client.
 
     ``fields`` are its header fields, lower case. ``cancelled`` is called once if the client gives the call up or its
-    connection ends before the answer; ``ended`` when it has sent its last message.
+    connection ends before the answer; ``ended`` when it has sent its last message; ``lost`` if the client goes after
+    the answer has ended, but before it has opened its windows for all of it.
     """
 
     __slots__ = (
         *("_partial", "_peer", "_stream"),
-        *("cancelled", "ended", "has_begun", "is_over", "method", "received_ms"),
+        *("cancelled", "ended", "has_begun", "is_over", "lost", "method", "received_ms"),
     )
 
     def __init__(self, peer: GrpcPeer, stream: Stream, method: Method, received_ms: int) -> None:
@@ -103,6 +104,7 @@ class Call:
         self.received_ms = received_ms
         self.cancelled: Callable[[], None] | None = None
         self.ended: Callable[[], None] | None = None
+        self.lost: Callable[[], None] | None = None
         self.has_begun = False
         self.is_over = False
 
@@ -194,7 +196,9 @@ class Call:
 
     def cancel(self) -> None:
         """Note that the client does not wait for the answer any more (called by the connection)."""
-        if self.is_over:
+        if self.is_over:  # but the client has not taken all of it
+            lost, self.lost = self.lost, None
+            self._notify(lost)
             return
         self._end()
         self._notify(self.cancelled)
@@ -295,7 +299,7 @@ class Host(Protocol):
 async def drain(peers: Collection[GrpcPeer], seconds: float) -> None:
     """Wait until retired connections have no pending calls, at most for a time."""
     for _ in range(int(seconds / DRAIN_LOOK_SECONDS)):
-        if not any(peer.http2.streams for peer in peers):
+        if not any(peer.is_busy for peer in peers):
             break
         await asyncio.sleep(DRAIN_LOOK_SECONDS)
 
@@ -569,6 +573,12 @@ class GrpcPeer(asyncio.Protocol):
         for stream in list(self.http2.streams.values()):
             if isinstance(stream.call, Call):
                 stream.call.end_stream()
+
+    @property
+    def is_busy(self) -> bool:
+        """Tell whether a whole request still waits for its answer."""
+        streams = self.http2.streams.values()
+        return any(isinstance(it.call, Call) and it.has_ended and not it.call.is_over for it in streams)
 
     def sweep(self, now: float, idle_seconds_max: float) -> None:
         """Retire the connection if it has had no call for a time; the next sweep closes it, the one after cuts it."""

@@ -44,19 +44,19 @@ from firearrow.net.proxyheaders import HeaderReading, ProxyHeaders
 from firearrow.net.refusals import Refusals
 from firearrow.net.tls import TLS_HELLO, Door, Pipe
 from firearrow.net.turns import TURN_CHECK_REPLIES, Turns
-from firearrow.wire.calls import Calls
+from firearrow.wire.calls import PendingCalls
 from firearrow.wire.codes import FLAG_ONEWAY, FLAG_RESPONSE, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import (
     FRAME_BYTES_MAX,
     NO_HOT_DECODERS,
+    PROXY_HEADERS,
     AnyCommand,
     Connection,
     encode_request,
     encode_response,
     hot_decoders,
 )
-from firearrow.wire.proxyheader import BEGINS as PROXY_HEADERS
 
 log = logging.getLogger(__name__)
 
@@ -489,7 +489,7 @@ class Peer(asyncio.Protocol):
             raise ConnectionError(f"{self.address} does not read its pending answers")
         loop = self._server.loop
         if self._calls is None:
-            self._calls = FutureCalls(Calls(self.address, CALLS_MAX), loop)
+            self._calls = FutureCalls(PendingCalls(self.address, CALLS_MAX), loop)
         frame, answer = self._calls.begin(command, loop.time(), timeout_seconds)
         self.send(frame)
         return answer

@@ -65,7 +65,7 @@ def access_of(keys: TlsKeys, credentials: Credentials | None = None) -> Access:
     return Access(credentials, tls)
 
 
-class Contexts:
+class TlsContexts:
     """Certificates for clients: from the present files, or from their last valid contents."""
 
     def __init__(self, keys: TlsKeys) -> None:
@@ -203,9 +203,9 @@ class Door:
         self._mode = mode
         certificate = keys and (keys.tls_server_cert_path or keys.tls_test_mode_enable)
         self._keys = keys if certificate and mode != "disabled" else None
-        self._contexts: Contexts | None = None
+        self._contexts: TlsContexts | None = None
         if self._keys is not None and not (makes_late and not self._keys.tls_server_cert_path):
-            self._contexts = Contexts(self._keys)
+            self._contexts = TlsContexts(self._keys)
         self._unsaid = 0
         self._say_again_at = 0.0
         self.under_way: dict[Pipe, None] = {}
@@ -230,7 +230,7 @@ class Door:
             if len(self.under_way) >= HANDSHAKES_MAX:
                 next(iter(self.under_way)).give_up(f"more than {HANDSHAKES_MAX} handshakes")
             if self._contexts is None:
-                self._contexts = Contexts(self._keys)
+                self._contexts = TlsContexts(self._keys)
             context = self._contexts.current(self._loop().time())
             Pipe(self, peer, transport, context, self._loop()).begin(hello)
         return True

@@ -13,7 +13,7 @@ import hmac
 from collections.abc import Callable, Sequence
 from typing import Final, Protocol
 
-from firearrow.auth.model import Action, Kind
+from firearrow.auth.model import Action, ResourceType
 from firearrow.errors import BrokerError
 from firearrow.net.grpc import Call
 from firearrow.proxy.messages import Code
@@ -79,7 +79,7 @@ class Control(Protocol):
         """Return the secret of a user; raises BrokerError for an unknown or disabled one."""
         ...
 
-    def check(self, username: str, ip: str, kind: Kind, name: str, actions: Sequence[Action]) -> None:
+    def check(self, username: str, ip: str, kind: ResourceType, name: str, actions: Sequence[Action]) -> None:
         """Raise the BrokerError for a user that may do none of the actions."""
         ...
 
@@ -93,17 +93,17 @@ class Signed:
 
     def check_topic(self, user: str | None, address: str, topic: str, *actions: Action) -> None:
         """Raise ProxyError unless a user may do one of the actions on a topic."""
-        self._check(user, address, Kind.TOPIC, topic, actions)
+        self._check(user, address, ResourceType.TOPIC, topic, actions)
 
     def check_group(self, user: str | None, address: str, group: str) -> None:
         """Raise ProxyError unless a user may consume as a group."""
-        self._check(user, address, Kind.GROUP, group, (Action.SUB,))
+        self._check(user, address, ResourceType.GROUP, group, (Action.SUB,))
 
     def check_cluster(self, user: str | None, address: str, action: Action) -> None:
         """Raise ProxyError unless a user may do an action on the cluster."""
-        self._check(user, address, Kind.CLUSTER, self._cluster, (action,))
+        self._check(user, address, ResourceType.CLUSTER, self._cluster, (action,))
 
-    def _check(self, user: str | None, address: str, kind: Kind, name: str, actions: Sequence[Action]) -> None:
+    def _check(self, user: str | None, address: str, kind: ResourceType, name: str, actions: Sequence[Action]) -> None:
         assert user is not None, "a call without a user is refused"
         try:
             self._control().check(user, address.rpartition(":")[0].strip("[]"), kind, name, actions)

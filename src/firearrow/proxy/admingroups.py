@@ -25,7 +25,7 @@ from firearrow.wire.admin_bodies import LiteGroupInfo, LiteTopicInfo, QueueTimeS
 from firearrow.wire.bodies import TopicList
 from firearrow.wire.client_bodies import (
     SQL92,
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStats,
@@ -60,7 +60,7 @@ class _Member(NamedTuple):
     """Member of a group, and the broker that knows it."""
 
     broker: str
-    connection: Connection
+    connection: ClientConnection
     model: str | None
 
 

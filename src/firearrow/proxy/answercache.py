@@ -13,7 +13,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from firearrow.errors import FirearrowError
+from firearrow.errors import ClientError, FirearrowError
 from firearrow.net.replies import Reply
 from firearrow.net.tasks import Tasks
 
@@ -142,11 +142,19 @@ class AnswerCache(Generic[T]):
 
     def _begin(self, key: str, entry: _Entry[T]) -> None:
         entry.is_asking = True
-        self._tasks.start(self._take(key, entry), f"{self._what} {key}")
+        try:
+            self._tasks.start(self._take(key, entry), f"{self._what} {key}")
+        except ClientError:
+            entry.is_asking = False
+            for reply in _taken(entry.waiting):
+                reply.set_exception(self._stopped(key))
+
+    def _stopped(self, key: str) -> ConnectionError:
+        return ConnectionError(f"{self._what} {key}: the proxy stops")
 
     async def _take(self, key: str, entry: _Entry[T]) -> None:
         """Ask for all callers that wait."""
-        failure: Exception = ConnectionError(f"{self._what} {key}: the proxy stops")
+        failure: Exception = self._stopped(key)
         seconds = NONE_SECONDS
         try:
             entry.answer = await self._ask(key)

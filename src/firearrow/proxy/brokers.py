@@ -97,8 +97,10 @@ class Brokers(Protocol):
         """
         ...
 
-    def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str]) -> Running[None]:
-        """Register a client of these topics at their brokers; BrokerError if one refuses it."""
+    def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str], language: str) -> Running[None]:
+        """Register a client of these topics at their brokers; BrokerError if one refuses it. ``language`` is the name
+        of a `LanguageCode`.
+        """
         ...
 
     def route(self, topic: str) -> Running[TopicRoute]:

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
-from firearrow.net.exposition import Family, Sample, Value
+from firearrow.net.exposition import Family, MetricSample, Value
 from firearrow.net.grpc import Call, Method
 from firearrow.net.meter import KEYS_MAX, Histogram
 from firearrow.proxy import otlpmessages as otlp
@@ -102,15 +102,15 @@ class ClientMetrics:
 
         return {f"/{SERVICE}/{METHOD}".encode(): Method(METHOD, handle)}
 
-    def samples(self) -> Iterator[tuple[Family, Iterable[Sample]]]:
+    def samples(self) -> Iterator[tuple[Family, Iterable[MetricSample]]]:
         """Yield the families with the present series."""
         for name, family in FAMILIES.items():
             yield family, self._samples_of(name)
 
-    def _samples_of(self, name: str) -> Iterator[Sample]:
+    def _samples_of(self, name: str) -> Iterator[MetricSample]:
         for series in list(self._series[name].values()):
             for labels, value in list(series.items()):
-                yield Sample(dict(labels), value)
+                yield MetricSample(dict(labels), value)
 
     def _forget(self, client: Client) -> None:
         client_id = client.client_id

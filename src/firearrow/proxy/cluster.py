@@ -27,7 +27,7 @@ from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.routing.queues import MASTER, address_of_id, broker_addresses
 from firearrow.client.session.answers import read_body
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError, ConfigError, FirearrowError, NotFound, TopicNotFound
+from firearrow.errors import BrokerError, ClientError, ConfigError, FirearrowError, NotFound, TopicNotFound
 from firearrow.net import tls
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of
@@ -104,10 +104,13 @@ class _BrokerCall(Reply[AnyCommand]):
                 return
             if self._leave is not None:
                 return
-        self._brokers.tasks.begin(self._open(), f"call to {self._name}")
+        try:
+            self._brokers.tasks.start(self._open(), f"call to {self._name}")
+        except ClientError:
+            super().set_exception(self._stopped())
 
     async def _open(self) -> None:
-        failure: Exception = ConnectionError(f"{self._name} is not called: the proxy stops")
+        failure: Exception = self._stopped()
         is_sent = False
         try:
             address = await self._brokers.find(self._name)
@@ -120,6 +123,9 @@ class _BrokerCall(Reply[AnyCommand]):
         finally:
             if not is_sent and not self.done():
                 super().set_exception(failure)
+
+    def _stopped(self) -> ConnectionError:
+        return ConnectionError(f"{self._name} is not called: the proxy stops")
 
     def set_result(self, value: AnyCommand) -> None:
         """Take the answer, unless the call must be sent again."""
@@ -245,7 +251,7 @@ class ClusterLink(ClusterCalls):
         if self._brokers.rights is not None and self._sender.user is not None:
             self._brokers.rights.check(self._sender, request)
 
-    def register(self, broker: str, body: bytes) -> Reply[AnyCommand]:
+    def register(self, broker: str, body: bytes, language: str) -> Reply[AnyCommand]:
         """Send a heartbeat to a broker by the own connection, which is opened if needed."""
         if self._own is None:
             handlers: Mapping[int, Handler] = dict.fromkeys(map(int, _QUESTIONS), self._take)
@@ -253,7 +259,9 @@ class ClusterLink(ClusterCalls):
         address = self._brokers.address_of(broker)
         if address is not None:
             self._names[address] = broker
-        return self._called(self._own, broker, remoting_request(RequestCode.HEART_BEAT, body=body), BEAT_SECONDS_MAX)
+        command = remoting_request(RequestCode.HEART_BEAT, body=body)
+        command.language = language
+        return self._called(self._own, broker, command, BEAT_SECONDS_MAX)
 
     def leave_others(self, brokers: Sequence[str]) -> None:
         """Close the own connections to brokers that are not among these."""
@@ -389,7 +397,7 @@ class ClusterBrokers:
         self._ending.add(own)
         self.tasks.begin(close(), "end of a client's connections")
 
-    async def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str]) -> None:
+    async def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str], language: str) -> None:
         """Register a client at all brokers of its topics. A broker that can't be reached is logged: the next heartbeat
         will reach it. BrokerError if a broker refuses the client.
         """
@@ -404,7 +412,7 @@ class ClusterBrokers:
         body = fastjson.dumps(heartbeat)
         link.check(remoting_request(RequestCode.HEART_BEAT, body=body))
         link.leave_others(list(names))
-        sent = [(name, link.register(name, body)) for name in names]
+        sent = [(name, link.register(name, body, language)) for name in names]
         refusal: BrokerError | None = None
         for name, reply in sent:
             try:

@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
 from firearrow.auth.metadata import RightsChanged
-from firearrow.auth.model import SUBJECT_USER, Acl, Action, Kind, Subject, User, policies_of
+from firearrow.auth.model import SUBJECT_USER, Acl, Action, ResourceType, Subject, User, policies_of
 from firearrow.broker.access.control import AccessControl
 from firearrow.broker.admission import Check
 from firearrow.broker.config import BrokerConfig
@@ -171,7 +171,7 @@ class ClusterAccess:
         except (OSError, FirearrowError) as error:
             self._failures[username] = error
 
-    def check_named(self, username: str, ip: str, kind: Kind, name: str, actions: Sequence[Action]) -> None:
+    def check_named(self, username: str, ip: str, kind: ResourceType, name: str, actions: Sequence[Action]) -> None:
         """Raise the BrokerError for a user that may do none of the actions."""
         self._control.check(username, ip, kind, name, actions)
 
@@ -264,7 +264,7 @@ class ClusterSigned(Signed):
             return None
         return super().user_of(call)
 
-    def _check(self, user: str | None, address: str, kind: Kind, name: str, actions: Sequence[Action]) -> None:
+    def _check(self, user: str | None, address: str, kind: ResourceType, name: str, actions: Sequence[Action]) -> None:
         if user is not None:
             super()._check(user, address, kind, name, actions)
 

@@ -87,7 +87,7 @@ class ProxyConfig(MetricsKeys, frozen=True):
     # --- addresses ---
     grpc_server_port: Annotated[Port, "port for gRPC; 0 takes a free one"] = 8081
     remoting_listen_port: Annotated[Port, "port for remoting clients; 0 takes a free one"] = 8080
-    enable_remoting_local_proxy_grpc: Annotated[bool, "whether the port for remoting serves gRPC, too"] = True
+    enable_remoting_local_proxy_grpc: Annotated[bool, "whether a broker's ports for remoting serve gRPC, too"] = True
     local_serve_addr: Annotated[OptionalHost, "address of the proxy for other proxies; empty: the first address of the machine"] = ""
     remoting_access_addr: Annotated[OptionalHost, "address of the proxy that remoting clients get in place of a broker's; empty: localServeAddr"] = ""
     proxy_protocol_trusted_networks: Annotated[Networks, "addresses and networks of the load balancers whose PROXY header (version 1 or 2) names the client of a connection: `10.1.0.0/16, 192.0.2.7`. A header from elsewhere is read, and the connection keeps its own address. RocketMQ believes everybody"] = ""
@@ -102,10 +102,10 @@ class ProxyConfig(MetricsKeys, frozen=True):
     tls_server_key_password: Annotated[str, "the password of that key, if it has one"] = field(name="tlsKeyPassword", default="")
 
     # --- connections of gRPC clients ---
-    grpc_max_inbound_message_size: Annotated[PositiveInt, "bytes of the largest request"] = 130 * MIB
-    grpc_max_concurrent_calls_per_connection: Annotated[PositiveInt, "calls of one connection that may be pending"] = INT_MAX
-    grpc_client_idle_time_mills: Annotated[PositiveLong, "ms without a call after which a connection is closed"] = 120_000
-    grpc_shutdown_time_seconds: Annotated[CountLong, "seconds that pending calls have to end when the proxy stops"] = 30
+    grpc_max_inbound_message_size: Annotated[PositiveInt, "bytes of the largest request with messages; other requests have 1 MiB"] = 130 * MIB
+    grpc_max_concurrent_calls_per_connection: Annotated[PositiveInt, "calls of one connection that may be pending; there are 4096 at most"] = INT_MAX
+    grpc_client_idle_time_mills: Annotated[PositiveLong, "ms without a call after which a connection is closed; a telemetry stream is a call"] = 120_000
+    grpc_shutdown_time_seconds: Annotated[CountLong, "seconds that pending calls have to end when the proxy stops; waits for messages end at once"] = 30
     channel_expired_timeout: Annotated[PositiveLong, "ms without a heartbeat after which a client is forgotten"] = 120_000
     grpc_proxy_relay_request_timeout_in_seconds: Annotated[PositiveLong, "seconds that a client has to answer a request of an administrator"] = 5
     grpc_route_thread_queue_capacity: Annotated[PositiveInt, "queries of routes and assignments that may be pending; more are refused with code 42900"] = 10_000
@@ -151,9 +151,9 @@ class ProxyConfig(MetricsKeys, frozen=True):
     renew_ahead_time_millis: Annotated[PositiveLong, "ms before its end that an invisible time is renewed"] = 10_000
     renew_max_time_millis: Annotated[PositiveLong, "ms after its reception that a message is no longer renewed"] = 3 * HOUR_MS
     max_renew_retry_times: Annotated[CountInt, "retries of a failed renewal"] = 3
-    lock_timeout_ms_in_handle_group: Annotated[PositiveLong, "ms that a change of a message's handle waits for another one"] = 3000
+    lock_timeout_ms_in_handle_group: Annotated[PositiveLong, "ms that an acknowledgement or a change of the invisible time waits for a renewal of its message"] = 3000
     invisible_time_millis_when_clear: Annotated[CountLong, "ms after which messages of a lost client become visible"] = 1000
-    enable_batch_ack: Annotated[bool, "whether acknowledgements of one call go to a broker in one request"] = False
+    enable_batch_ack: Annotated[bool, "whether acknowledgements of one call go to a broker in one request, unless they are of lite topics or in order"] = False
 
     # --- lite topics ---
     max_lite_renew_num_per_channel: Annotated[CountInt, "messages of lite topics that a client may hold without an acknowledgement"] = 100

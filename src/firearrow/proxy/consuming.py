@@ -143,7 +143,7 @@ class Consuming:
             invisible_ms = duration_ms(request.invisible_duration)
             check_invisible_ms(invisible_ms, self._config, self._config.min_invisible_time_mills_for_recv)
         check_filter(request.filter_expression)
-        _check_texts(request)
+        _check_limits(request)
         broker = await self._broker(request)
         self._users.check_group(context.user, context.address, group)  # the next line may make the group
         config = await self._brokers.group(group) or SubscriptionGroupConfig()
@@ -269,6 +269,9 @@ class Consuming:
             _send_status(call, status(Code.MESSAGE_NOT_FOUND, "no match message"), self._clock.now_ms())
             return Code.MESSAGE_NOT_FOUND
         parts = [_FOUND]
+        if renewed_for is not None:  # those of others come when their invisible time ends
+            receipts = [one.receipt for one in taken]
+            call.lost = lambda: self.renewal.give_back(group, topic, receipts)
         for one in taken:
             message = message_of(one.view, topic, one.attempts)
             message.system_properties.receipt_handle = one.handle
@@ -456,8 +459,13 @@ def _status_of_ack(answer: AnyCommand) -> Status:
     return status_of_answer(answer.code, answer.remark)
 
 
-def _check_texts(request: ReceiveMessageRequest) -> None:
-    """Refuse texts that are longer than a broker takes."""
+def _check_limits(request: ReceiveMessageRequest) -> None:
+    """Refuse texts that are longer than a broker takes, and a wish for no message.
+
+    Java: PopMessageProcessor lets a client wait in vain that wants no message.
+    """
+    if request.batch_size < 1:
+        raise ProxyError(Code.BAD_REQUEST, f"batch size {request.batch_size} is below 1")
     if len(request.filter_expression.expression) > EXPRESSION_CHARS_MAX:
         raise ProxyError(
             Code.ILLEGAL_FILTER_EXPRESSION, f"the filter expression is longer than {EXPRESSION_CHARS_MAX} characters"

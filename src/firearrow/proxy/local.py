@@ -176,9 +176,11 @@ class LocalBrokers:
         """Open a link for the client at an address."""
         return LocalLink(self._broker, self._rights, address, asked, lost)
 
-    async def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str]) -> None:
+    async def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str], language: str) -> None:
         """Register a client; BrokerError if it is refused."""
-        answer = await link.call(self._broker.config.broker_name, request(HEARTBEAT, body=fastjson.dumps(heartbeat)), 0)
+        command = request(HEARTBEAT, body=fastjson.dumps(heartbeat))
+        command.language = language
+        answer = await link.call(self._broker.config.broker_name, command, 0)
         if answer.code:
             raise BrokerError.of(answer.code, answer.remark)
 

@@ -11,7 +11,17 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Final, NamedTuple
 
-from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Part, Sample, Samples, common_labels, keyed
+from firearrow.net.exposition import (
+    TARGET,
+    Family,
+    Labels,
+    MetricPart,
+    Metrics,
+    MetricSample,
+    Samples,
+    common_labels,
+    keyed,
+)
 from firearrow.net.server import Server
 from firearrow.proxy.clientmetrics import FAMILIES
 from firearrow.proxy.config import ProxyConfig
@@ -32,11 +42,11 @@ class Sources(NamedTuple):
     mode: str
 
 
-class Row(NamedTuple):
+class ProxyMetricRow(NamedTuple):
     """Family, and the function that reads its values."""
 
     family: Family
-    read: Callable[[Sources], Iterable[Sample]]
+    read: Callable[[Sources], Iterable[MetricSample]]
 
 
 @cache
@@ -49,31 +59,31 @@ def _call(_: Sources, key: CallKey) -> Labels:
     return {**GRPC, "method": key.method, "response_code": name, "is_long_polling": key.waited}
 
 
-def _up(sources: Sources) -> Iterator[Sample]:
-    yield Sample({"proxy_mode": sources.mode}, 1)
+def _up(sources: Sources) -> Iterator[MetricSample]:
+    yield MetricSample({"proxy_mode": sources.mode}, 1)
 
 
-def _connections(sources: Sources) -> Iterator[Sample]:
-    yield Sample(GRPC, len(sources.server.grpc_peers))
+def _connections(sources: Sources) -> Iterator[MetricSample]:
+    yield MetricSample(GRPC, len(sources.server.grpc_peers))
 
 
-def _streams(sources: Sources) -> Iterator[Sample]:
-    yield Sample({}, sum(client.stream is not None for client in sources.service.clients.all()))
+def _streams(sources: Sources) -> Iterator[MetricSample]:
+    yield MetricSample({}, sum(client.stream is not None for client in sources.service.clients.all()))
 
 
-def _clients(sources: Sources) -> Iterator[Sample]:
+def _clients(sources: Sources) -> Iterator[MetricSample]:
     kinds = Counter(client.settings.client_type for client in sources.service.clients.all())
     for kind, count in kinds.items():
-        yield Sample({"client_type": _FROM_TYPES.get(kind, "other")}, count)
+        yield MetricSample({"client_type": _FROM_TYPES.get(kind, "other")}, count)
 
 
-def _renewed(sources: Sources) -> Iterator[Sample]:
-    yield Sample({}, len(sources.service.consuming.renewal))
+def _renewed(sources: Sources) -> Iterator[MetricSample]:
+    yield MetricSample({}, len(sources.service.consuming.renewal))
 
 
 ROWS: Final = (
-    Row(Family("rocketmq_proxy_up", "gauge", "1 while the proxy serves", ("proxy_mode",)), _up),
-    Row(
+    ProxyMetricRow(Family("rocketmq_proxy_up", "gauge", "1 while the proxy serves", ("proxy_mode",)), _up),
+    ProxyMetricRow(
         Family(
             "rocketmq_proxy_rpc_latency_milliseconds",
             "histogram",
@@ -82,28 +92,30 @@ ROWS: Final = (
         ),
         keyed(lambda it: it.meter.histograms, _call),
     ),
-    Row(
+    ProxyMetricRow(
         Family("rocketmq_proxy_pending_receives", "gauge", "Calls that wait for messages", ("method",)),
         keyed(lambda it: it.meter.waiting, lambda _, method: {"method": method}),
     ),
-    Row(Family("rocketmq_proxy_connections", "gauge", "Connections of clients", tuple(GRPC)), _connections),
-    Row(Family("rocketmq_proxy_telemetry_streams", "gauge", "Clients with a telemetry stream"), _streams),
-    Row(Family("rocketmq_proxy_clients", "gauge", "Clients with settings", ("client_type",)), _clients),
-    Row(Family("rocketmq_proxy_renewed_messages", "gauge", "Messages whose invisible time is extended"), _renewed),
+    ProxyMetricRow(Family("rocketmq_proxy_connections", "gauge", "Connections of clients", tuple(GRPC)), _connections),
+    ProxyMetricRow(Family("rocketmq_proxy_telemetry_streams", "gauge", "Clients with a telemetry stream"), _streams),
+    ProxyMetricRow(Family("rocketmq_proxy_clients", "gauge", "Clients with settings", ("client_type",)), _clients),
+    ProxyMetricRow(
+        Family("rocketmq_proxy_renewed_messages", "gauge", "Messages whose invisible time is extended"), _renewed
+    ),
 )
 
 
-def part_of(sources: Sources) -> Part:
+def part_of(sources: Sources) -> MetricPart:
     """Return the metrics of a proxy, and those that its clients push, for a server that shows them."""
     of_clients = sources.service.client_metrics
 
-    def samples() -> Iterator[tuple[Family, Iterable[Sample]]]:
+    def samples() -> Iterator[tuple[Family, Iterable[MetricSample]]]:
         for row in ROWS:
             yield row.family, row.read(sources)
         if of_clients is not None:
             yield from of_clients.samples()
 
-    return Part([*(row.family for row in ROWS), *FAMILIES.values()], samples)
+    return MetricPart([*(row.family for row in ROWS), *FAMILIES.values()], samples)
 
 
 def metrics_of(sources: Sources, config: ProxyConfig) -> Metrics:
@@ -112,7 +124,7 @@ def metrics_of(sources: Sources, config: ProxyConfig) -> Metrics:
 
     def samples() -> Samples:
         yield from part.samples()
-        yield TARGET, [Sample({}, 1)]
+        yield TARGET, [MetricSample({}, 1)]
 
     labels = common_labels(
         config.metrics_label,

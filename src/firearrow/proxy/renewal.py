@@ -12,6 +12,7 @@ from __future__ import annotations
 import asyncio
 import heapq
 import logging
+from collections.abc import Sequence
 from itertools import count
 from typing import Final
 
@@ -100,6 +101,13 @@ class Renewal:
             message.client.held.discard(place)
         return message
 
+    def give_back(self, group: str, topic: str, receipts: Sequence[Receipt]) -> None:
+        """Make messages visible soon that their client has not received after all; not those that it has settled."""
+        for receipt in receipts:
+            message = self._forget(place_of(group, topic, receipt))
+            if message is not None:
+                self._change(message, self._config.invisible_time_millis_when_clear)
+
     def client_left(self, client: Client) -> None:
         """Make the messages of a client that is gone visible soon."""
         for place in list(client.held):
@@ -186,9 +194,13 @@ class Renewal:
                 asyncio.get_running_loop().call_soon(_settle, reply)  # when the new handle is noted
 
     def _failed(self, place: Place | None, message: _Renewed, error: Exception) -> None:
+        if place is None:
+            if not isinstance(error, ConnectionError):  # by the end of the client's link: its requests are served
+                log.warning("message is not given back", extra={"group": message.group, "error": error})
+            return
         log.warning("invisible time can't be extended", extra={"group": message.group, "error": error})
         message.failures += 1
-        if place is not None and self._messages.get(place) is message:
+        if self._messages.get(place) is message:
             self._go_on(place, message)
 
     def _go_on(self, place: Place, message: _Renewed) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from firearrow.javanumbers import INT_MAX
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code, CustomizedBackoff, ExponentialBackoff, Settings
 from firearrow.proxy.statuses import ProxyError
@@ -22,6 +23,9 @@ RETRY_DELAYS_MS: Final = tuple(
 
 EXPONENTIAL_MS: Final = 5_000, 7_200_000, 2
 """First and longest time, and factor (RocketMQ's ``ExponentialRetryPolicy``)."""
+
+DELAYS_MAX: Final = 1000
+"""Limit of the times of a policy that a client gets."""
 
 LITE_QUOTA_DEFAULT: Final = 2000
 LITE_QUOTA: Final = "lite.sub.client.quota"
@@ -65,7 +69,7 @@ def _merge_subscription(settings: Settings, group: SubscriptionGroupConfig, conf
     subscription.lite_subscription_quota = lite_quota(group)
     subscription.max_lite_topic_size = config.max_lite_topic_size
     policy = settings.backoff_policy
-    policy.max_attempts = group.retry_max_times + 1
+    policy.max_attempts = min(group.retry_max_times, INT_MAX - 1) + 1
     kind, values = retry_policy(group)
     if kind == "EXPONENTIAL":
         policy.exponential_backoff.CopyFrom(_exponential(*values))
@@ -85,21 +89,34 @@ def _merge_metric(settings: Settings, config: ProxyConfig) -> None:
 
 
 def retry_policy(group: SubscriptionGroupConfig) -> tuple[str, Sequence[int]]:
-    """Return the kind of a group's retry policy and its values: times in ms, or first, longest time and factor."""
+    """Return the kind of a group's retry policy and its values: times in ms, or first, longest time and factor.
+
+    A value that is none is RocketMQ's default: a broker stores any.
+    """
     policy = group.group_retry_policy
     if policy.get("type") == "EXPONENTIAL":
-        found: dict[str, Any] = policy.get("exponentialRetryPolicy") or {}
-        initial, longest, factor = EXPONENTIAL_MS
-        values = found.get("initial", initial), found.get("max", longest), found.get("multiplier", factor)
-        return "EXPONENTIAL", tuple(map(int, values))
-    custom: dict[str, Any] = policy.get("customizedRetryPolicy") or {}
-    return "CUSTOMIZED", tuple(map(int, custom.get("next") or RETRY_DELAYS_MS))
+        found = _dict_of(policy.get("exponentialRetryPolicy"))
+        values = zip(("initial", "max", "multiplier"), EXPONENTIAL_MS, strict=True)
+        return "EXPONENTIAL", tuple(_number_of(found.get(name), default) for name, default in values)
+    delays = _dict_of(policy.get("customizedRetryPolicy")).get("next")
+    if not isinstance(delays, list) or not delays:
+        return "CUSTOMIZED", RETRY_DELAYS_MS
+    return "CUSTOMIZED", tuple(_number_of(delay, RETRY_DELAYS_MS[0]) for delay in delays[:DELAYS_MAX])
+
+
+def _dict_of(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}
+
+
+def _number_of(value: Any, default: int) -> int:
+    is_number = isinstance(value, int) and not isinstance(value, bool) and 0 <= value <= INT_MAX
+    return value if is_number else default
 
 
 def lite_quota(group: SubscriptionGroupConfig) -> int:
     """Return the count of lite topics that a client of a group may subscribe to."""
     text = group.attributes.get(LITE_QUOTA, "")
-    return int(text) if text.isdigit() else LITE_QUOTA_DEFAULT
+    return min(int(text), INT_MAX) if text.isascii() and text.isdigit() and len(text) < 20 else LITE_QUOTA_DEFAULT
 
 
 def check_bound(group: str, parent: str, topic: str) -> None:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from firearrow.raft.messages import NO_SNAPSHOT, Entry, Snapshot
+from firearrow.raft.messages import NO_SNAPSHOT, LogEntry, StateSnapshot
 
 
 class Log:
     """Entries by index, from the first behind ``snapshot`` to ``last_index``."""
 
-    def __init__(self, entries: Sequence[Entry] = (), snapshot: Snapshot | None = None) -> None:
+    def __init__(self, entries: Sequence[LogEntry] = (), snapshot: StateSnapshot | None = None) -> None:
         self.snapshot = snapshot or NO_SNAPSHOT
         self._entries = [entry for entry in entries if entry.index > self.snapshot.index]
 
@@ -31,18 +31,18 @@ class Log:
             return self.snapshot.term
         return self._entries[behind - 1].term if 0 < behind <= len(self._entries) else None
 
-    def slice(self, first: int, last: int) -> list[Entry]:
+    def slice(self, first: int, last: int) -> list[LogEntry]:
         """Return the entries from ``first`` to ``last``, both included."""
         assert first > self.snapshot.index, "what is in the snapshot is no entry any more"
         return self._entries[first - self.snapshot.index - 1 : max(last - self.snapshot.index, 0)]
 
-    def append(self, entry: Entry) -> None:
+    def append(self, entry: LogEntry) -> None:
         """Add an entry."""
         assert entry.index == self.last_index + 1, "entries are added without a gap"
         assert entry.term >= self.last_term, "terms never fall"
         self._entries.append(entry)
 
-    def merge(self, entries: Sequence[Entry], committed: int) -> int | None:
+    def merge(self, entries: Sequence[LogEntry], committed: int) -> int | None:
         """Take a leader's entries, and drop conflicting entries behind ``committed``.
 
         Returns the index of the first new entry, None if there was no new one. An entry that the log has already stays,
@@ -68,13 +68,13 @@ class Log:
             index -= 1
         return index
 
-    def compact(self, snapshot: Snapshot) -> None:
+    def compact(self, snapshot: StateSnapshot) -> None:
         """Replace the entries that a snapshot covers by it; entries behind it stay."""
         assert self.snapshot.index <= snapshot.index <= self.last_index, "it is of this log"
         self._entries = self.slice(snapshot.index + 1, self.last_index)
         self.snapshot = snapshot
 
-    def restart(self, snapshot: Snapshot) -> None:
+    def restart(self, snapshot: StateSnapshot) -> None:
         """Replace the whole log by a snapshot."""
         assert snapshot.index > self.snapshot.index, "a snapshot of a later state"
         self._entries = []

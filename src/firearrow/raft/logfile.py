@@ -39,7 +39,7 @@ import msgspec
 
 from firearrow.errors import CorruptStore, StoreLocked
 from firearrow.files import SECTOR_BYTES, is_thrown_away, make_directory, naming, replace_atomically
-from firearrow.raft.messages import Entry, Saved
+from firearrow.raft.messages import LogEntry, Saved
 
 MAGIC: Final = b"FARAFT01"
 _HEAD: Final = struct.Struct(">II")
@@ -135,7 +135,7 @@ class LogFile:
         raise CorruptStore(f"{self.name} is damaged at {start}: that is more than a crash leaves")
 
 
-class _Record(NamedTuple):
+class _LogRecord(NamedTuple):
     saved: Saved
     end: int
 
@@ -145,7 +145,7 @@ class _Replay:
 
     def __init__(self) -> None:
         self._last = Saved()
-        self._entries: list[Entry] = []
+        self._entries: list[LogEntry] = []
 
     def take(self, saved: Saved) -> None:
         """Apply the next record."""
@@ -171,13 +171,13 @@ def _record(saved: Saved) -> bytes:
     return _HEAD.pack(crc32(body, crc32(size)), len(body)) + body
 
 
-def _records(data: bytes, start: int) -> Iterator[_Record]:
+def _records(data: bytes, start: int) -> Iterator[_LogRecord]:
     while record := _read(data, start):
         yield record
         start = record.end
 
 
-def _read(data: bytes, at: int) -> _Record | None:
+def _read(data: bytes, at: int) -> _LogRecord | None:
     """Return the record at a place; None if there is no whole record."""
     begin = at + _HEAD.size
     if begin > len(data):
@@ -187,7 +187,7 @@ def _read(data: bytes, at: int) -> _Record | None:
     if not size or end > len(data) or crc32(memoryview(data)[at + 4 : end]) != crc:
         return None
     try:
-        return _Record(_decode(memoryview(data)[begin:end]), end)
+        return _LogRecord(_decode(memoryview(data)[begin:end]), end)
     except (ValueError, RecursionError):  # bytes of another format with a sound CRC
         return None
 

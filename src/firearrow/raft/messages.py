@@ -30,7 +30,7 @@ STEP_MAX: Final = 1 << 28
 Number = Annotated[int, Meta(ge=0, le=LONG_MAX)]
 
 
-class Entry(msgspec.Struct, array_like=True, frozen=True):
+class LogEntry(msgspec.Struct, array_like=True, frozen=True):
     """One entry of the log: its index (from 1), the term of the leader that made it, and data for the state machine.
 
     The data are empty if a new leader only wanted to find out which entries are committed.
@@ -41,7 +41,7 @@ class Entry(msgspec.Struct, array_like=True, frozen=True):
     data: bytes = b""
 
 
-class Snapshot(msgspec.Struct, array_like=True, frozen=True):
+class StateSnapshot(msgspec.Struct, array_like=True, frozen=True):
     """The state of the state machine after the entry ``index``, of ``term``."""
 
     index: Number = 0
@@ -49,7 +49,7 @@ class Snapshot(msgspec.Struct, array_like=True, frozen=True):
     data: bytes = b""
 
 
-NO_SNAPSHOT: Final = Snapshot()
+NO_SNAPSHOT: Final = StateSnapshot()
 
 
 class Saved(msgspec.Struct, array_like=True, frozen=True):
@@ -60,8 +60,8 @@ class Saved(msgspec.Struct, array_like=True, frozen=True):
 
     term: Number = 0
     vote: str = NOBODY
-    entries: list[Entry] = []
-    snapshot: Snapshot | None = None
+    entries: list[LogEntry] = []
+    snapshot: StateSnapshot | None = None
 
 
 class Message(msgspec.Struct, array_like=True, frozen=True, tag=True, kw_only=True):
@@ -98,7 +98,7 @@ class Append(Message, frozen=True, tag=True):
 
     previous_index: Number
     previous_term: Number
-    entries: Annotated[list[Entry], Meta(max_length=ENTRIES_MAX)]
+    entries: Annotated[list[LogEntry], Meta(max_length=ENTRIES_MAX)]
     committed: Number
 
 
@@ -118,7 +118,7 @@ class Appended(Message, frozen=True, tag=True):
 class Install(Message, frozen=True, tag=True):
     """The leader's state, for a follower that lacks entries which the leader no longer has."""
 
-    snapshot: Snapshot
+    snapshot: StateSnapshot
 
 
 AnyMessage = AskVote | Vote | Append | Appended | Install

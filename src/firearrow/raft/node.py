@@ -32,11 +32,11 @@ from firearrow.raft.messages import (
     Append,
     Appended,
     AskVote,
-    Entry,
     Install,
+    LogEntry,
     Message,
     Saved,
-    Snapshot,
+    StateSnapshot,
     Vote,
 )
 
@@ -72,9 +72,9 @@ class Ready(NamedTuple):
     """Data that must be on the disk before any other action."""
     messages: list[Message]
     """Messages to send; any of them may get lost, arrive late or twice."""
-    snapshot: Snapshot | None
+    snapshot: StateSnapshot | None
     """A state that replaces all applied entries."""
-    committed: list[Entry]
+    committed: list[LogEntry]
     """Entries to apply to the state, each once and in this order."""
 
 
@@ -129,7 +129,7 @@ class Node:
         self._applied = self.committed
         self._saved_up_to = self.log.last_index
         self._saved_term = saved.term, saved.vote
-        self._installed: Snapshot | None = None
+        self._installed: StateSnapshot | None = None
         self._outbox: list[Message] = []
         self._follow(self.term, NOBODY)
 
@@ -156,7 +156,7 @@ class Node:
         """
         if self.role is not Role.LEADER:
             return None
-        self.log.append(Entry(self.log.last_index + 1, self.term, data))
+        self.log.append(LogEntry(self.log.last_index + 1, self.term, data))
         self._commit_what_a_majority_has()
         for name, follower in self._followers.items():
             if not follower.is_awaited:
@@ -224,7 +224,7 @@ class Node:
         """
         term = self.log.term_at(self._applied)
         assert term is not None, "what was applied last is in the log, or is its snapshot"
-        self.log.compact(Snapshot(self._applied, term, data))
+        self.log.compact(StateSnapshot(self._applied, term, data))
         entries = self.log.slice(self._applied + 1, self.log.last_index)
         return Saved(self.term, self._vote, entries, self.log.snapshot)
 

@@ -44,7 +44,7 @@ class History(NamedTuple):
     end: int
 
 
-class Source(NamedTuple):
+class LogSource(NamedTuple):
     """A broker with the same log: its address for slaves, and the history to compare if it is in controller mode."""
 
     address: str

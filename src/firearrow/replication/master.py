@@ -24,7 +24,7 @@ from firearrow.clock import Clock
 from firearrow.errors import RemoteProtocolError
 from firearrow.events import Event
 from firearrow.net.address import remote_of
-from firearrow.replication.stream import Sending
+from firearrow.replication.stream import LogSender
 from firearrow.services import Alarm, Service
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
@@ -71,10 +71,10 @@ class Master(Service):
         clock: Clock,
         loop: asyncio.AbstractEventLoop,
         server: asyncio.Server | None,
-        sending: Callable[[], Sending] | None = None,
+        sending: Callable[[], LogSender] | None = None,
     ) -> None:
         super().__init__("replication")
-        self.sending = sending or partial(Sending, config.mapped_file_size_commit_log)
+        self.sending = sending or partial(LogSender, config.mapped_file_size_commit_log)
         self.store = store
         self.config = config
         self.clock = clock
@@ -82,7 +82,7 @@ class Master(Service):
         self.joined: Event[None] = Event()
         self.refused: Event[None] = Event()
         self.unfit_hosts: set[str] = set()
-        self.slaves: list[Connection] = []
+        self.slaves: list[SlaveConnection] = []
         self._loop = loop
         self._server = server
         self._is_planned = False
@@ -96,9 +96,9 @@ class Master(Service):
         self._hosts: dict[str, _Host] = {}
         self._turns = 0  # count of connections since the start
 
-    def connection(self) -> Connection:
+    def connection(self) -> SlaveConnection:
         """Make the protocol of a new connection."""
-        return Connection(self)
+        return SlaveConnection(self)
 
     @property
     def trouble(self) -> str | None:
@@ -163,7 +163,7 @@ class Master(Service):
 
     # --- slaves that connect and leave ---
 
-    def came(self, slave: Connection) -> None:
+    def came(self, slave: SlaveConnection) -> None:
         """Add a slave that has connected."""
         assert slave not in self.slaves
         assert len(self.slaves) < SLAVES_MAX, "there was room"
@@ -193,7 +193,7 @@ class Master(Service):
         next(it for it in silent if by_host[it.host] == most).close()
         return True
 
-    def went(self, slave: Connection) -> None:
+    def went(self, slave: SlaveConnection) -> None:
         """Remove a slave that has left."""
         if slave in self.slaves:
             self.slaves.remove(slave)
@@ -208,13 +208,13 @@ class Master(Service):
         self._said.add(key)
         return True
 
-    def refuse(self, slave: Connection) -> None:
+    def refuse(self, slave: SlaveConnection) -> None:
         """Note that a slave has another log."""
         if len(self.unfit_hosts) < SLAVES_MAX:
             self.unfit_hosts.add(slave.address.rpartition(":")[0])
         self.refused(None)
 
-    def began(self, slave: Connection) -> None:
+    def began(self, slave: SlaveConnection) -> None:
         """Note a slave's first report, which confirms nothing, however often it is repeated.
 
         A slave that compares knows only later, when it has received all of that, whether its bytes are of this log.
@@ -223,7 +223,7 @@ class Master(Service):
         host.begins_at = max(host.begins_at, slave.sending.began_at)
         self.joined(None)
 
-    def reported(self, slave: Connection) -> None:
+    def reported(self, slave: SlaveConnection) -> None:
         """Note a slave's report of bytes that it was sent."""
         slave.reported_in = self._turns
         self.acked(None)
@@ -243,7 +243,7 @@ class Master(Service):
         acked.sort(reverse=True)
         return max(acked[count - 1], 0) if len(acked) >= count else 0
 
-    def _counts(self, slave: Connection, first_offset: int) -> bool:
+    def _counts(self, slave: SlaveConnection, first_offset: int) -> bool:
         """Tell whether a slave is connected, has received bytes, and was not empty when the message was put.
 
         A newer connection of the same host may be the same slave's.
@@ -253,11 +253,11 @@ class Master(Service):
         return has_got and slave.reported_in >= host.newest and first_offset > host.begins_at
 
     @property
-    def following(self) -> list[Connection]:
+    def following(self) -> list[SlaveConnection]:
         """The slaves that have reported their offset."""
         return [it for it in self.slaves if it.sending.acked >= 0]
 
-    def is_in_sync(self, slave: Connection) -> bool:
+    def is_in_sync(self, slave: SlaveConnection) -> bool:
         """Tell whether a slave has nearly all of the log."""
         gap = self.store.log_end_offset - slave.sending.acked
         return gap < self.config.ha_max_gap_not_in_sync
@@ -288,7 +288,7 @@ class _Host:
     begins_at: int = 0
 
 
-class Connection(asyncio.Protocol):
+class SlaveConnection(asyncio.Protocol):
     """The connection of one slave."""
 
     def __init__(self, master: Master) -> None:

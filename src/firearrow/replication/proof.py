@@ -62,7 +62,7 @@ def _proof(side: bytes, secret: str, challenge: bytes, own: bytes, name: bytes) 
     return hmac.digest(secret.encode(), side + challenge + own + name, "sha256")
 
 
-class Demand:
+class ProofDemand:
     """The master's side; ``secret_of`` returns the secret of a user that may follow, None for any other.
 
     ``user`` has proved its identity by ``secret``; ``rest`` has the bytes that came behind the proof.
@@ -291,7 +291,7 @@ class Gate:
         self._inside = inside
         self._strangers: dict[_Stranger, None] = {}
         self._said: set[str] = set()
-        self._inside_by: dict[asyncio.Transport, Demand] = {}
+        self._inside_by: dict[asyncio.Transport, ProofDemand] = {}
         access.changed.listen(self._recheck)
 
     def _recheck(self, user: str) -> None:
@@ -309,9 +309,9 @@ class Gate:
         """Make the protocol of a new connection."""
         return _Stranger(self) if self._access.is_asked else self._inside()
 
-    def demand(self) -> Demand:
+    def demand(self) -> ProofDemand:
         """Make the demand that a stranger has to meet."""
-        return Demand(self._access.secret_of, os.urandom(RANDOM_BYTES))
+        return ProofDemand(self._access.secret_of, os.urandom(RANDOM_BYTES))
 
     def came(self, stranger: _Stranger) -> None:
         """Add a new stranger, in place of the oldest if there are too many."""
@@ -324,7 +324,7 @@ class Gate:
         """Remove a stranger that has proved its identity or has left."""
         self._strangers.pop(stranger, None)
 
-    def let_in(self, transport: asyncio.Transport, demand: Demand) -> None:
+    def let_in(self, transport: asyncio.Transport, demand: ProofDemand) -> None:
         """Admit a peer that has met its demand."""
         assert demand.is_met
         self._forget_closed()

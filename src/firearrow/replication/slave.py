@@ -63,7 +63,7 @@ class Slave(TaskService):
         self.bytes_a_second = 0
         self._loop = loop
         self._named = asyncio.Event()
-        self._following: Following | None = None
+        self._following: MasterConnection | None = None
         self.connected: Event[None] = Event()
         self._trouble = "no connection yet"
 
@@ -89,9 +89,9 @@ class Slave(TaskService):
         """Tell whether the master sends the log to this slave."""
         return not self._trouble
 
-    def connection(self) -> Following:
+    def connection(self) -> MasterConnection:
         """Make the protocol of a new connection."""
-        return Following(self, self._loop)
+        return MasterConnection(self, self._loop)
 
     @property
     def is_connected(self) -> bool:
@@ -161,7 +161,7 @@ class Slave(TaskService):
         return HaStatus(ha_client_runtime_info=client)
 
 
-class Following(asyncio.Protocol):
+class MasterConnection(asyncio.Protocol):
     """One connection to the master; ``ended`` is set when it is over."""
 
     def __init__(self, slave: Slave, loop: asyncio.AbstractEventLoop) -> None:

@@ -49,7 +49,7 @@ class Mismatch(RemoteProtocolError):
     """The logs of the two sides do not fit together."""
 
 
-class Sending:
+class LogSender:
     """The master's side of a connection.
 
     ``next_offset`` is the start of the next frame, None before the first report. ``acked`` is the end of the slave's

@@ -69,7 +69,7 @@ from typing import Final, NamedTuple
 
 from firearrow.errors import RemoteProtocolError
 from firearrow.replication.epochs import Epoch, Epochs
-from firearrow.replication.stream import Mismatch, Sending
+from firearrow.replication.stream import LogSender, Mismatch
 
 HANDSHAKE: Final = 1
 TRANSFER: Final = 2
@@ -115,7 +115,7 @@ def report(physical_offset: int) -> bytes:
     return REPORT.pack(TRANSFER, physical_offset)
 
 
-class SwitchSending(Sending):
+class SwitchSending(LogSender):
     """The master's side of a connection.
 
     ``epochs`` belong to the log; ``confirmed`` returns the confirmed offset. ``greeting`` is the slave's handshake,
@@ -135,7 +135,7 @@ class SwitchSending(Sending):
     def receive(self, data: bytes, log_end: int, log_start: int = 0) -> bool:
         """Take the slave's bytes; return True for a report.
 
-        Raises as `Sending.receive`, and RemoteProtocolError for bytes that are neither handshake nor report.
+        Raises as `LogSender.receive`, and RemoteProtocolError for bytes that are neither handshake nor report.
         """
         data = self._rest + data
         at, acked = 0, -1

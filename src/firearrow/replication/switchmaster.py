@@ -20,7 +20,7 @@ from typing import Final
 from firearrow.clock import Clock
 from firearrow.events import Event
 from firearrow.replication.epochs import Epochs
-from firearrow.replication.master import SLAVES_MAX, Connection, Master
+from firearrow.replication.master import SLAVES_MAX, Master, SlaveConnection
 from firearrow.replication.switching import Greeting, SwitchSending
 from firearrow.services import Alarm
 from firearrow.store import MessageStore
@@ -104,12 +104,12 @@ class SwitchMaster(Master):
         assert before <= self._confirmed <= self.store.log_end_offset
         return self._confirmed
 
-    def is_in_sync(self, slave: Connection) -> bool:
+    def is_in_sync(self, slave: SlaveConnection) -> bool:
         """Tell whether a slave is in the set."""
         greeting = greeting_of(slave)
         return greeting is not None and greeting.broker_id in self.in_sync.members
 
-    def began(self, slave: Connection) -> None:
+    def began(self, slave: SlaveConnection) -> None:
         """Note a slave's first report, which counts because epochs were compared.
 
         Its reports on an earlier connection count no longer: it may have lost those bytes by now.
@@ -128,7 +128,7 @@ class SwitchMaster(Master):
                 other.close()
         self.reported(slave)
 
-    def reported(self, slave: Connection) -> None:
+    def reported(self, slave: SlaveConnection) -> None:
         """Note a slave's report."""
         greeting = greeting_of(slave)
         if greeting is None:
@@ -218,7 +218,7 @@ class SwitchMaster(Master):
         for broker_id in [it for it, (_, since) in self._candidates.items() if since < limit]:
             self._drop_candidate(broker_id)
 
-    def went(self, slave: Connection) -> None:
+    def went(self, slave: SlaveConnection) -> None:
         """Remove a slave that has left."""
         super().went(slave)
         greeting = greeting_of(slave)
@@ -260,7 +260,7 @@ class SwitchMaster(Master):
                 self._look_at(greeting, slave.sending.acked)
 
 
-def greeting_of(slave: Connection) -> Greeting | None:
+def greeting_of(slave: SlaveConnection) -> Greeting | None:
     """Return a slave's handshake; None for a peer that only reads some bytes."""
     sending = slave.sending
     greeting = sending.greeting if isinstance(sending, SwitchSending) else None

@@ -18,7 +18,7 @@ from firearrow.clock import Clock
 from firearrow.events import Event
 from firearrow.replication.epochs import Epoch, Epochs
 from firearrow.replication.proof import OPEN, HaAccess
-from firearrow.replication.slave import Following, Slave
+from firearrow.replication.slave import MasterConnection, Slave
 from firearrow.replication.stream import Mismatch
 from firearrow.replication.switching import FrameHead, Greeting, MasterLog, SwitchReceiving, report
 from firearrow.store import MessageStore
@@ -44,7 +44,7 @@ class SwitchSlave(Slave):
         self.ahead: Event[int] = Event()
         self.confirmed_offset = 0
 
-    def connection(self) -> Following:
+    def connection(self) -> MasterConnection:
         """Make the protocol of a new connection."""
         return SwitchFollowing(self, self._loop)
 
@@ -54,7 +54,7 @@ class SwitchSlave(Slave):
         self.store.dispatching.limit_to(self.confirmed_offset)
 
 
-class SwitchFollowing(Following):
+class SwitchFollowing(MasterConnection):
     """One connection to the master."""
 
     def __init__(self, slave: SwitchSlave, loop: asyncio.AbstractEventLoop) -> None:

@@ -11,10 +11,9 @@ from typing import Any, TypeVar
 from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.session.portal import LoopThread
 from firearrow.errors import ConfigError
-from firearrow.net.access import Access as NetAccess
-from firearrow.net.access import Tls
+from firearrow.net.access import Access, Tls
 from firearrow.net.client import Client
-from firearrow.spark.options import Access, Location
+from firearrow.spark.options import AccessOptions, Location
 from firearrow.wire.signature import Credentials
 
 T = TypeVar("T")
@@ -26,7 +25,7 @@ class Cluster:
     All coroutines run on one thread. It starts with the first of them and ends with ``close``.
     """
 
-    def __init__(self, place: Location, options: Access) -> None:
+    def __init__(self, place: Location, options: AccessOptions) -> None:
         seconds = options.timeout_ms / 1000
         self.client = Client(access=access_of(options), call_seconds=seconds)
         self.name_servers = NameServers(self.client, place.name_servers, ask_seconds=seconds)
@@ -45,7 +44,7 @@ class Cluster:
             thread.close(self.client.close)
 
 
-def access_of(options: Access) -> NetAccess:
+def access_of(options: AccessOptions) -> Access:
     """Return the signature and encryption; raise ConfigError if one half of a pair is missing."""
     credentials = None
     if options.access_key is not None or options.secret_key is not None:
@@ -56,4 +55,4 @@ def access_of(options: Access) -> NetAccess:
     tls = None
     if options.tls:
         tls = Tls(options.tls_ca, options.tls_certificate, options.tls_key, verify=options.tls_verify)
-    return NetAccess(credentials, tls)
+    return Access(credentials, tls)

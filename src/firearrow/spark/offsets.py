@@ -383,7 +383,7 @@ def limit_rows(spans: Mapping[Queue, Span], rows_max: int) -> dict[Queue, Span]:
 
 
 @dataclass(frozen=True, slots=True)
-class Limits:
+class StepLimits:
     """Largest size of a step; ``row_bytes`` is the approximate size of a queue's messages."""
 
     rows_max: int | None = None
@@ -413,7 +413,7 @@ class Limits:
         return found
 
 
-def limit_in_order(spans: Mapping[Queue, Span], limits: Limits, offsets_at: OffsetsAt) -> dict[Queue, Span]:
+def limit_in_order(spans: Mapping[Queue, Span], limits: StepLimits, offsets_at: OffsetsAt) -> dict[Queue, Span]:
     """Shorten spans to the messages that were stored first, across all queues and brokers.
 
     So consecutive steps are in the order of the log, and no watermark passes messages that are still to read. The

@@ -29,7 +29,7 @@ _DECODING: Final = frozenset({"bodyformat", "bodyschema", "bodymessage", "schema
 Assignment = tuple[tuple[str, str, tuple[int, ...]], ...]
 
 
-class Row(NamedTuple):
+class OptionRow(NamedTuple):
     """One option: its name, the values that it takes, its meaning, and its default as a user would write it."""
 
     name: str
@@ -44,7 +44,7 @@ def _option(
     if shown is None:
         shown = "" if default in (None, ()) else str(default)
         shown = shown.lower() if isinstance(default, bool) else shown
-    return field(default=default, repr=not secret, metadata={"row": Row(name, kind, text, shown)})
+    return field(default=default, repr=not secret, metadata={"row": OptionRow(name, kind, text, shown)})
 
 
 # --- kinds of values that only these options have ---
@@ -250,7 +250,7 @@ class Trigger:
 
 
 @dataclass(frozen=True, slots=True)
-class Reading:
+class ReadOptions:
     """Reading messages."""
 
     fail_on_data_loss: bool = _option(
@@ -312,7 +312,7 @@ class Reading:
 
 
 @dataclass(frozen=True, slots=True)
-class Access:
+class AccessOptions:
     """Connections to brokers."""
 
     consumer_group: str | None = _option(
@@ -335,7 +335,7 @@ class Access:
 
 
 @dataclass(frozen=True, slots=True)
-class Sink:
+class SinkOptions:
     """Writing messages."""
 
     topic: str | None = _option("topic", TEXT, "the topic of rows without a column `topic`")
@@ -358,9 +358,9 @@ class Options:
     choice: Choice = Choice()
     range: Range = Range()
     trigger: Trigger = Trigger()
-    reading: Reading = Reading()
-    access: Access = Access()
-    sink: Sink = Sink()
+    reading: ReadOptions = ReadOptions()
+    access: AccessOptions = AccessOptions()
+    sink: SinkOptions = SinkOptions()
 
 
 _GROUPS: Final[dict[str, Any]] = {
@@ -368,13 +368,13 @@ _GROUPS: Final[dict[str, Any]] = {
     "choice": Choice,
     "range": Range,
     "trigger": Trigger,
-    "reading": Reading,
-    "access": Access,
-    "sink": Sink,
+    "reading": ReadOptions,
+    "access": AccessOptions,
+    "sink": SinkOptions,
 }
 
 
-def rows(group: type) -> Iterator[tuple[Field[Any], Row]]:
+def rows(group: type) -> Iterator[tuple[Field[Any], OptionRow]]:
     """Yield the options of a group, each with the field that it sets."""
     for known in fields(group):
         yield known, known.metadata["row"]
@@ -440,7 +440,7 @@ def _group(group: type, texts: Mapping[str, str]) -> Any:
     return group(**values)
 
 
-def _value(row: Row, text: str) -> Any:
+def _value(row: OptionRow, text: str) -> Any:
     try:
         return row.kind.read(text)
     except ValueError as error:

@@ -24,14 +24,14 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
 from firearrow.client.producer.batchsender import BatchBody, BatchSender, SendCounts
-from firearrow.client.routing.queues import Target
+from firearrow.client.routing.queues import WritableQueue
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, MessageError
 from firearrow.message.ids import month_start_ms
 from firearrow.message.names import is_retry
 from firearrow.spark.access import Cluster
 from firearrow.spark.options import Options
-from firearrow.spark.sinkrows import Ids, Ints, Rows, check_columns, rows_of
+from firearrow.spark.sinkrows import Ids, Ints, SinkRows, check_columns, rows_of
 from firearrow.spark.workererrors import with_short_errors
 
 log = logging.getLogger(__name__)
@@ -130,9 +130,9 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         )
 
 
-def send_rows(cluster: Cluster, sender: BatchSender, rows: Rows, count_max: int) -> None:
+def send_rows(cluster: Cluster, sender: BatchSender, rows: SinkRows, count_max: int) -> None:
     """Send rows in batches of at most ``count_max`` messages; raises as ``BatchSender.send``."""
-    targets: dict[str, list[Target]] = {}
+    targets: dict[str, list[WritableQueue]] = {}
     if rows.queue_id is not None or rows.order_hash is not None:
         targets = {topic: cluster.run(sender.targets_of(topic)) for topic in rows.topics}
     cluster.run(sender.send(pieces_of(rows, targets.__getitem__, count_max)))
@@ -165,7 +165,9 @@ BATCH_BYTES_MAX: Final = 1024 * 1024
 _PLACE_BITS: Final = 30  # a group of rows is numbered by its topic, its queue, and whether its rows go alone
 
 
-def pieces_of(rows: Rows, targets_of: Callable[[str], Sequence[Target]], count_max: int) -> Iterator[BatchBody]:
+def pieces_of(
+    rows: SinkRows, targets_of: Callable[[str], Sequence[WritableQueue]], count_max: int
+) -> Iterator[BatchBody]:
     """Cut rows into batches of at most ``count_max`` messages.
 
     ``targets_of`` gives the queues of a topic. It is called only if rows have a queue or an order key. Raises
@@ -212,7 +214,7 @@ def _cuts(offsets: Ints, start: int, end: int, count_max: int) -> Iterator[tuple
         start = stop
 
 
-def _alone(rows: Rows) -> Ints | None:
+def _alone(rows: SinkRows) -> Ints | None:
     """Return 1 for each row that cannot be in a batch; None if all rows can."""
     alone = None if rows.alone is None else rows.alone.astype(np.int64)
     retry = [is_retry(topic) for topic in rows.topics]
@@ -222,7 +224,7 @@ def _alone(rows: Rows) -> Ints | None:
     return alone
 
 
-def _places(rows: Rows, targets: Sequence[Sequence[Target]]) -> Ints | None:
+def _places(rows: SinkRows, targets: Sequence[Sequence[WritableQueue]]) -> Ints | None:
     """Return the number of each row's target among its topic's targets, -1 for any; None if all rows are for any."""
     if rows.queue_id is None and rows.order_hash is None:
         return None
@@ -239,7 +241,7 @@ def _places(rows: Rows, targets: Sequence[Sequence[Target]]) -> Ints | None:
     return places
 
 
-def _named(queue_ids: Ints, topic: str, queues: Sequence[Target]) -> Ints:
+def _named(queue_ids: Ints, topic: str, queues: Sequence[WritableQueue]) -> Ints:
     """Return the places of queues by their numbers.
 
     If several brokers have a queue of that number, the number chooses the broker too, so rows of one number stay

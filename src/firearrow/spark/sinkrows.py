@@ -149,7 +149,7 @@ class Ids:
         return _fixed(pairs.view(np.uint8), _UNIQUE_PAIR.itemsize)
 
 
-class Rows(NamedTuple):
+class SinkRows(NamedTuple):
     """The messages of an Arrow batch.
 
     ``members`` is a binary array of batch members. ``topic_number`` gives the place of each row's topic in ``topics``.
@@ -167,7 +167,7 @@ class Rows(NamedTuple):
         return len(self.members)
 
 
-def rows_of(batch: pa.RecordBatch, ids: Ids, topic: str | None, order_key: str | None) -> Rows:
+def rows_of(batch: pa.RecordBatch, ids: Ids, topic: str | None, order_key: str | None) -> SinkRows:
     """Return the messages of a batch whose columns ``check_columns`` accepts.
 
     Raises MessageError that names the column, the row's number in the batch and the fault.
@@ -182,7 +182,7 @@ def rows_of(batch: pa.RecordBatch, ids: Ids, topic: str | None, order_key: str |
     if queue_id is not None and (queue_id < -1).any():
         row = int(np.argmax(queue_id < -1))
         raise MessageError(f"{queue_id[row]} is not a queue", f"column queueId, row {row}")
-    return Rows(members, topics, topic_number, queue_id, _order(batch, order_key), alone)
+    return SinkRows(members, topics, topic_number, queue_id, _order(batch, order_key), alone)
 
 
 def _members(body: pa.Array, pairs: pa.Array, flag: Ints | None) -> pa.Array:

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from firearrow.errors import DiskFull
 
 if TYPE_CHECKING:
-    from firearrow.store.acknowledging import Acknowledging, Outcome
-    from firearrow.store.batch import Appended, Members, Part, members_alike, members_of, offset_ids
+    from firearrow.store.acknowledging import Acknowledging, PutStatus
+    from firearrow.store.batch import BatchPart, MemberPlaces, Members, members_alike, members_of, offset_ids
     from firearrow.store.batchqueue import MESSAGES_MAX
     from firearrow.store.commitlog import NewMessage
     from firearrow.store.delays import DelayLevels
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from firearrow.store.propertylooks import PropertyFilter
     from firearrow.store.queues import ConsumeQueue, PutCounters, QueueEnd, QueueRange, QueuesLeft
     from firearrow.store.reader import GetResult, GetStatus, Wanted
-    from firearrow.store.residency import Fetch, Stretch, fetch
+    from firearrow.store.residency import Fetch, FileRange, fetch
     from firearrow.store.retention import Consumed, committed_offsets, group_progress
     from firearrow.store.scan import Ints
     from firearrow.store.timerfiles import DELETE, NORMAL, ROLL, WHEEL_SLOTS, OnWheel, TimerLog, on_wheel
@@ -41,36 +41,36 @@ __all__ = [
     "ROLL",
     "WHEEL_SLOTS",
     "Acknowledging",
-    "Appended",
+    "BatchPart",
     "Boundary",
     "ConsumeQueue",
     "Consumed",
     "DelayLevels",
     "DiskFull",
     "Fetch",
+    "FileRange",
     "FileSystem",
     "FlushRefused",
     "GetResult",
     "GetStatus",
     "Ints",
     "LogEnd",
+    "MemberPlaces",
     "Members",
     "MessageStore",
     "MessagesArrived",
     "MultiDispatch",
     "NewMessage",
     "OnWheel",
-    "Outcome",
-    "Part",
     "PropertyFilter",
     "PutCounters",
+    "PutStatus",
     "QueueEnd",
     "QueueEntry",
     "QueueRange",
     "QueuesDeleted",
     "QueuesLeft",
     "RecordDamaged",
-    "Stretch",
     "TimedQueue",
     "TimerFlush",
     "TimerLog",

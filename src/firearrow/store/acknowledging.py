@@ -34,7 +34,7 @@ SWEEP_SECONDS: Final = 0.1
 OFFSET_MAX: Final = LONG_MAX
 
 
-class Outcome(Enum):
+class PutStatus(Enum):
     """Outcome of the wait for a message: safe, or the condition that it lacks."""
 
     SAFE = auto()
@@ -43,7 +43,7 @@ class Outcome(Enum):
 
 
 # Called once a physical offset is safe, or once it is known that it will not become safe.
-OnSafe = Callable[[Outcome], object]
+OnSafe = Callable[[PutStatus], object]
 
 
 class Condition(Protocol):
@@ -69,7 +69,7 @@ class Needed(NamedTuple):
 
     condition: Condition
     seconds_max: float
-    lacking: Outcome
+    lacking: PutStatus
 
 
 class Acknowledging(Service):
@@ -129,7 +129,7 @@ class Acknowledging(Service):
         waiters = self._waiters
         reached = min(condition.reached for condition, _, _ in self._needed)
         while waiters and waiters[0][0] <= reached:
-            waiters.popleft()[2](Outcome.SAFE)
+            waiters.popleft()[2](PutStatus.SAFE)
         broken = [lacking for condition, _, lacking in self._needed if condition.is_broken]
         if broken:
             self.refuse(broken[0])
@@ -158,14 +158,14 @@ class Acknowledging(Service):
         if 0 < len(waiters) < before:  # a slave that was empty at these waiters' messages may count now
             self.answer()
 
-    def _lacking(self, physical_offset: int, seconds: float) -> Outcome | None:
+    def _lacking(self, physical_offset: int, seconds: float) -> PutStatus | None:
         """Return the condition that a message has lacked for too long: replicas before the disk, as RocketMQ does."""
         for condition, seconds_max, lacking in reversed(self._needed):
             if seconds >= seconds_max and condition.reached < physical_offset:
                 return lacking
         return None
 
-    def refuse(self, lacking: Outcome = Outcome.NOT_FLUSHED) -> None:
+    def refuse(self, lacking: PutStatus = PutStatus.NOT_FLUSHED) -> None:
         """Tell all waiters that their messages are not confirmed."""
         while self._waiters:
             self._waiters.popleft()[2](lacking)

@@ -8,7 +8,7 @@ takes 24 µs instead of 83. Appending them one by one (`CommitLog.append`) takes
 on top.
 
 Array operations cost a fixed time, which is most of the time for one batch. So batches that come together and look
-alike are appended together: the members of each are one ``Part`` of the whole. Four batches of 32 then take 44 µs
+alike are appended together: the members of each are one ``BatchPart`` of the whole. Four batches of 32 then take 44 µs
 instead of 96.
 
 Source: RocketMQ's ``CommitLog#asyncPutMessages``, ``MessageExtEncoder#encode(MessageExtBatch)``.
@@ -154,7 +154,7 @@ class IrregularMembers:
 Members = RegularMembers | IrregularMembers
 
 
-class Part(NamedTuple):
+class BatchPart(NamedTuple):
     """The next ``members`` of all members: their queue, and the fields that their request has.
 
     ``sys_flag`` has no address bits, as in ``CommitLog.append``; ``born_host`` is in its stored form.
@@ -168,7 +168,7 @@ class Part(NamedTuple):
     born_host: bytes
 
 
-class Appended(NamedTuple):
+class MemberPlaces(NamedTuple):
     """Places of members: the first queue offset of each part, every member's physical offset."""
 
     queue_offsets: list[int]
@@ -259,7 +259,7 @@ def _fault(body: bytes) -> MessageError:
     raise AssertionError("the two readers of batches disagree")
 
 
-def append_batch(log: CommitLog, members: Members, parts: Sequence[Part], now_ms: int) -> Appended:
+def append_batch(log: CommitLog, members: Members, parts: Sequence[BatchPart], now_ms: int) -> MemberPlaces:
     """Append members side by side in one file. All parts must be of one topic, and of one kind of born host.
 
     Raises DiskFull or MessageError, having written nothing.
@@ -291,7 +291,7 @@ def append_batch(log: CommitLog, members: Members, parts: Sequence[Part], now_ms
     log.write(at, records)
     for queue, next_offset in next_offsets.items():
         queue.next_offset = next_offset
-    return Appended(queue_offsets, physical_offsets)
+    return MemberPlaces(queue_offsets, physical_offsets)
 
 
 @lru_cache(maxsize=_SHAPES_KEPT)

@@ -41,8 +41,8 @@ import numpy.typing as npt
 from firearrow.errors import CorruptStore
 from firearrow.message.properties import INNER_NUM, parse
 from firearrow.message.sysflag import INNER_BATCH
-from firearrow.store.consumequeue import FileQueue, last_written
-from firearrow.store.queues import ENTRY, Entries, Place, Run
+from firearrow.store.consumequeue import WritableFileQueue, last_written
+from firearrow.store.queues import ENTRY, DispatchedEntries, RecordPlace, Run
 from firearrow.store.scan import Columns, Ints
 from firearrow.store.segments import Segment
 
@@ -68,7 +68,7 @@ _NOT_COMPACTED: Final = -1
 _NOWHERE: Final = 1 << 62
 
 
-class Unit(NamedTuple):
+class BatchUnit(NamedTuple):
     """An entry: a record, and its ``messages`` from ``queue_offset`` on."""
 
     physical_offset: int
@@ -108,7 +108,7 @@ def inner_counts(columns: Columns) -> Ints | None:
     return counts
 
 
-def units_of(entries: Entries, start: int, end: int) -> npt.NDArray[Any]:
+def units_of(entries: DispatchedEntries, start: int, end: int) -> npt.NDArray[Any]:
     """Some rows of the entries of dispatch, as units of a batch queue."""
     assert 0 <= start < end <= len(entries.size)
     units: npt.NDArray[Any] = np.zeros(end - start, UNIT_DTYPE)
@@ -122,7 +122,7 @@ def units_of(entries: Entries, start: int, end: int) -> npt.NDArray[Any]:
     return units
 
 
-def messages_end(entries: Entries, run: Run) -> int:
+def messages_end(entries: DispatchedEntries, run: Run) -> int:
     """The queue offset after a run, in a queue of either kind."""
     last = 1 if entries.messages is None else int(entries.messages[run.end - 1])
     return int(entries.queue_offset[run.end - 1]) + last
@@ -142,7 +142,7 @@ class Units(ABC):
         """Numbers of the existing units: byte position in the queue's files, divided by the unit size."""
 
     @abstractmethod
-    def unit(self, number: int) -> Unit:
+    def unit(self, number: int) -> BatchUnit:
         """A unit; IndexError where no file holds it."""
 
     def number_of(self, queue_offset: int) -> int:
@@ -170,7 +170,7 @@ class Units(ABC):
         whole = unit.size > 0 and unit.messages > 0 and (unit.physical_offset > 0 or number == 0)
         return unit.physical_offset if whole else _NOWHERE
 
-    def units_from(self, queue_offset: int) -> Iterator[Unit]:
+    def units_from(self, queue_offset: int) -> Iterator[BatchUnit]:
         """The units from the unit of a message on, at least to the end of its file."""
         return map(self.unit, range(self.number_of(queue_offset), self.numbers.stop))
 
@@ -179,15 +179,15 @@ class Units(ABC):
         parts: list[bytes] = []
         at, end = queue_offset, queue_offset + count
         for unit in self.units_from(queue_offset):
-            if at >= end or unit.queue_offset > at:
-                break
             held = min(unit.end, end) - at
+            if held <= 0 or unit.queue_offset > at:  # damaged units may lead back
+                break
             parts.append(ENTRY.pack(*unit[:3]) * held)
             at += held
         return b"".join(parts)
 
 
-class FileBatchQueue(Units, FileQueue):
+class FileBatchQueue(Units, WritableFileQueue):
     """Implements ``ConsumeQueue`` by the files of one directory."""
 
     __slots__ = ("_end",)
@@ -207,36 +207,36 @@ class FileBatchQueue(Units, FileQueue):
     def _end_bytes(self) -> int:
         return self._end * UNIT_BYTES
 
-    def _place_of(self, number: int) -> Place:
+    def _place_of(self, number: int) -> RecordPlace:
         unit = self.unit(number)
-        return Place(self.topic, self.queue_id, unit.queue_offset, unit.physical_offset, unit.size)
+        return RecordPlace(self.topic, self.queue_id, unit.queue_offset, unit.physical_offset, unit.size)
 
     def _bytes_before(self, physical_offset: int) -> int:
         return self.number_at_or_after(physical_offset) * UNIT_BYTES
 
     def _find_end(self) -> None:
         self._end = self.segments.first_offset // UNIT_BYTES
-        last: Unit | None = None
+        last: BatchUnit | None = None
         for segment in reversed(self.segments.files):
             written, fields = last_written(segment, UNIT, is_written)
             if written:
                 self._end = segment.base // UNIT_BYTES + written
-                last = Unit._make(fields[:6])
+                last = BatchUnit._make(fields[:6])
                 break
         self.max_offset = self.next_offset = last.end if last else 0
         self.max_physical_offset = last.physical_offset if last else -1
 
     # --- units ---
 
-    def unit(self, number: int) -> Unit:
+    def unit(self, number: int) -> BatchUnit:
         """A unit; IndexError where no file holds it."""
         at = number * UNIT_BYTES
         segment = self.segments.find(at)
         if segment is None:
             raise IndexError(number)
-        return Unit._make(UNIT.unpack_from(segment.map, at - segment.base)[:6])
+        return BatchUnit._make(UNIT.unpack_from(segment.map, at - segment.base)[:6])
 
-    def units_from(self, queue_offset: int) -> Iterator[Unit]:
+    def units_from(self, queue_offset: int) -> Iterator[BatchUnit]:
         """The units from the unit of a message on, up to the end of its file."""
         number = self.number_of(queue_offset)
         segment = self.segments.find(number * UNIT_BYTES)
@@ -245,7 +245,7 @@ class FileBatchQueue(Units, FileQueue):
         start = number * UNIT_BYTES - segment.base
         end = min(self._end_bytes - segment.base, segment.size_bytes)
         for at in range(start, end, UNIT_BYTES):
-            yield Unit._make(UNIT.unpack_from(segment.map, at)[:6])
+            yield BatchUnit._make(UNIT.unpack_from(segment.map, at)[:6])
 
     def at_time(self, time_ms: int, *, last: bool = False) -> int:
         """Queue offset of the first message stored at or after a time. Of several records with exactly that time, the

@@ -26,7 +26,7 @@ from firearrow.store.events import MessagesArrived
 from firearrow.store.index import Index
 from firearrow.store.laggingqueues import Key, concerns_all
 from firearrow.store.queuefiles import AnyQueue, FileConsumeQueues, put_run, rows_of
-from firearrow.store.queues import Entries, WritableQueues
+from firearrow.store.queues import DispatchedEntries, WritableQueues
 
 log = logging.getLogger(__name__)
 
@@ -46,7 +46,7 @@ class Targets:
         self.is_batch = is_batch
         self.failed: dict[Key, OSError | CorruptStore] = {}
 
-    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
+    def put(self, entries: DispatchedEntries, *, complete: bool = False) -> MessagesArrived:
         """Write each run to its queue, and give up a queue that can't be written. No message counts as arrived before a
         queue is complete.
         """

@@ -150,7 +150,7 @@ class StoreGuard:
         _held.add(self._lock.resolve())
         if not self._abort.exists():
             return End.CLEAN
-        facts = self._facts(self._abort.read_text())
+        facts = self._facts(self._abort.read_text(errors="replace"))
         return End.KILLED if facts and self._settled_facts() == facts else End.LOST
 
     def _hold_directory(self) -> int:
@@ -185,11 +185,11 @@ class StoreGuard:
         return f"pid={pid}\nboot={boot_id}\ndirectory={where.st_dev}:{where.st_ino}\n"
 
     def _settled_facts(self) -> str:
-        return self._settled.read_text() if self._settled.exists() else ""
+        return self._settled.read_text(errors="replace") if self._settled.exists() else ""
 
     def _holder(self) -> str:
         try:
-            pid = self._abort.read_text().strip()
+            pid = self._abort.read_text(errors="replace").strip()
         except FileNotFoundError:
             pid = ""
         return f"process {pid}" if pid else "another process"

@@ -29,9 +29,9 @@ from firearrow.store.queues import ConsumeQueue, ConsumeQueues
 from firearrow.store.retention import (
     Circumstances,
     Consumed,
+    FileVerdict,
     Pressure,
     Unconsumed,
-    Verdict,
     forced_percent,
     pressure_of,
     retention_verdicts,
@@ -111,7 +111,7 @@ class Cleaner:
         self._removing = threading.Thread(target=self._remove, name="firearrow-clean", daemon=True)
         self._removing.start()
 
-    def _take_out(self, going: list[Verdict]) -> None:
+    def _take_out(self, going: list[FileVerdict]) -> None:
         """Take files out of the log, and everything derived from them out of the store."""
         if not going:
             return
@@ -182,9 +182,9 @@ class Cleaner:
             )
             self._log.refuse(None)
 
-    def _going(self, circumstances: Circumstances) -> list[Verdict]:
+    def _going(self, circumstances: Circumstances) -> list[FileVerdict]:
         """The oldest files that may all be deleted now."""
-        going: list[Verdict] = []
+        going: list[FileVerdict] = []
         verdicts = retention_verdicts(self._log.segments.files, self.config, circumstances, self._unconsumed_in)
         for verdict in islice(verdicts, self.config.delete_file_batch_max):
             if verdict.reasons:

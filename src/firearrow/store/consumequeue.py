@@ -48,8 +48,8 @@ from firearrow.message.record import RECORD_BYTES_MIN, topic_field
 from firearrow.store import extension
 from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.fs import OS_FILES, FileSystem
-from firearrow.store.queues import ENTRY, ENTRY_BYTES, UNCOUNTED, HasRecord, Place
-from firearrow.store.segments import Maps, Segment, Segments
+from firearrow.store.queues import ENTRY, ENTRY_BYTES, UNCOUNTED, HasRecord, RecordPlace
+from firearrow.store.segments import MappedFiles, Segment, Segments
 
 log = logging.getLogger(__name__)
 
@@ -69,7 +69,7 @@ class Unflushed(NamedTuple):
     new: bool
 
 
-class FileQueue(ABC):
+class WritableFileQueue(ABC):
     """One queue; a subclass defines its units. ``maps`` limits the number of mapped files."""
 
     __slots__ = (
@@ -97,7 +97,7 @@ class FileQueue(ABC):
         queue_id: int,
         file_size_bytes: int,
         fs: FileSystem = OS_FILES,
-        maps: Maps | None = None,
+        maps: MappedFiles | None = None,
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
@@ -129,7 +129,7 @@ class FileQueue(ABC):
         """Physical offset of a unit's record."""
 
     @abstractmethod
-    def _place_of(self, number: int) -> Place:
+    def _place_of(self, number: int) -> RecordPlace:
         """Place of a unit's record."""
 
     @abstractmethod
@@ -254,7 +254,7 @@ class FileQueue(ABC):
         if self.max_offset in (0, queue_offset):
             self.next_offset = max(self.next_offset, queue_offset)
 
-    def take_over(self, other: FileQueue) -> None:
+    def take_over(self, other: WritableFileQueue) -> None:
         """Take the files of another object of this queue; ``next_offset`` does not fall."""
         assert (other.topic, other.queue_id) == (self.topic, self.queue_id)
         next_offset, earlier = self.next_offset, self.segments
@@ -277,7 +277,7 @@ _PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 _PRE_BLANK: Final = ENTRY.pack(0, _PRE_BLANK_SIZE, 0)
 
 
-class FileConsumeQueue(FileQueue):
+class FileConsumeQueue(WritableFileQueue):
     """Implements ``ConsumeQueue`` by the files of one directory."""
 
     __slots__ = ("_extension",)
@@ -295,9 +295,9 @@ class FileConsumeQueue(FileQueue):
     def _place(self, number: int) -> int:
         return self.entry(number)[0]
 
-    def _place_of(self, number: int) -> Place:
+    def _place_of(self, number: int) -> RecordPlace:
         physical_offset, size, _ = self.entry(number)
-        return Place(self.topic, self.queue_id, number, physical_offset, size)
+        return RecordPlace(self.topic, self.queue_id, number, physical_offset, size)
 
     def _bytes_before(self, physical_offset: int) -> int:
         return self.first_at_or_after(physical_offset) * ENTRY_BYTES

@@ -41,7 +41,7 @@ from firearrow.store.events import MessagesArrived
 from firearrow.store.index import Index
 from firearrow.store.lmq import LmqEntries, lmq_entries
 from firearrow.store.queuefiles import FileConsumeQueues
-from firearrow.store.queues import ENTRY, Entries, ManyNewQueues, Runs, WritableQueues
+from firearrow.store.queues import ENTRY, DispatchedEntries, ManyNewQueues, Runs, WritableQueues
 from firearrow.store.recordchecks import last_undecodable
 from firearrow.store.scan import RECORDS_MAX, ByTopic, Columns, Ints, Properties, Stop
 
@@ -252,7 +252,7 @@ class Dispatcher:
         messages = self._messages(columns, topics, topic_number) if is_special else None
         if messages is not None:  # in an LMQ, a record is one message
             messages = np.where(order < len(columns), messages[record], 1)
-        entries = Entries(
+        entries = DispatchedEntries(
             columns.physical_offset[record],
             columns.size[record],
             tag_codes[record],

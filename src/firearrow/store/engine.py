@@ -22,7 +22,7 @@ from firearrow.message.names import is_system_topic
 from firearrow.message.record import decode_record
 from firearrow.services import Scheduler, Service
 from firearrow.store import inventory
-from firearrow.store.acknowledging import Acknowledging, Condition, Needed, OnSafe, Outcome
+from firearrow.store.acknowledging import Acknowledging, Condition, Needed, OnSafe, PutStatus
 from firearrow.store.assembly import in_files, index_of, lmqs_of, log_of, patience, queues_of
 from firearrow.store.batchqueue import FileBatchQueue
 from firearrow.store.catchup import CatchUp
@@ -39,12 +39,12 @@ from firearrow.store.inventory import Inventory
 from firearrow.store.lmq import QUEUE_ID as LMQ_QUEUE_ID
 from firearrow.store.logtail import LOOK_BYTES, LastRecords
 from firearrow.store.lookup import Boundary, Lookup, QueueEntry
-from firearrow.store.mending import Asked, asked_for, first_torn, mend
+from firearrow.store.mending import RequestedBytes, asked_for, first_torn, mend
 from firearrow.store.queuefiles import FileConsumeQueues, batch_topics, no_topic
 from firearrow.store.queues import PutCounters, QueueRange, QueuesLeft
-from firearrow.store.reader import Reader, tag_codes
+from firearrow.store.reader import PullReader, tag_codes
 from firearrow.store.recordchecks import Damaged
-from firearrow.store.recovery import Progress, Recovered, Recovery
+from firearrow.store.recovery import Recovered, Recovery, StartProgress
 from firearrow.store.retention import Consumed
 from firearrow.store.truncation import cut_log, save_after_cut
 from firearrow.store.writer import Writer
@@ -107,7 +107,7 @@ class MessageStore(Writer):
         self._damaged = Damaged(events.of(RecordDamaged))
         self._check_again_at = monotonic() + CHECK_AGAIN_SECONDS
         self._memory_bytes = memory_bytes()
-        self._reader = Reader(log, queues, config, self._memory_bytes, self._damaged, monotonic)
+        self._reader = PullReader(log, queues, config, self._memory_bytes, self._damaged, monotonic)
         # These methods of the parts are called too often for a layer in between.
         self.find_queue, self.catch_up = queues.find, dispatching.catch_up
         self.watch, self.unwatch = dispatching.watch, dispatching.unwatch
@@ -203,7 +203,7 @@ class MessageStore(Writer):
             self.root / "quarantine",
             ended=end,
             check_crc=self.config.check_crc_on_recover,
-            progress=Progress("checking the CommitLog", self._clock.monotonic),
+            progress=StartProgress("checking the CommitLog", self._clock.monotonic),
         ).run()
         end_offset = recovered.log_end_offset
         if noted is not None and end_offset < noted.log[1]:
@@ -340,13 +340,13 @@ class MessageStore(Writer):
 
     def _on_disk(self) -> Needed:
         assert self._flusher is not None
-        return Needed(self._flusher, self.config.sync_flush_timeout / 1000, Outcome.NOT_FLUSHED)
+        return Needed(self._flusher, self.config.sync_flush_timeout / 1000, PutStatus.NOT_FLUSHED)
 
     def copy_by(self, copies: Condition, seconds_max: float) -> Acknowledging:
         """Confirm sends by copies, too, from now on. The result answers the waiting senders: call its ``answer`` when
         there are more copies.
         """
-        needed = Needed(copies, seconds_max, Outcome.NOT_COPIED)
+        needed = Needed(copies, seconds_max, PutStatus.NOT_COPIED)
         if not self.sync_flush:
             self.confirming = self._acknowledging(needed)
             return self.confirming
@@ -399,7 +399,7 @@ class MessageStore(Writer):
     def _dispatch_all(self, dispatcher: Dispatcher | None = None) -> None:
         """Dispatch the whole log; a step over the blank of a file has no records but is no end."""
         dispatcher = dispatcher or self._dispatcher
-        progress = Progress("writing queues and index", self._clock.monotonic)
+        progress = StartProgress("writing queues and index", self._clock.monotonic)
         start, end = dispatcher.offset, self.log.end_offset
         before = -1
         with patience(self.queues):
@@ -442,7 +442,7 @@ class MessageStore(Writer):
         """Call ``on_safe``, in the event loop, once it is known whether the disk has the log up to an offset. Its
         argument tells that.
         """
-        self.acknowledging.wait_for(physical_offset, lambda it: on_safe(it is Outcome.SAFE))
+        self.acknowledging.wait_for(physical_offset, lambda it: on_safe(it is PutStatus.SAFE))
 
     def flush_soon(self) -> None:
         """Flush the log before its interval is over."""
@@ -735,11 +735,11 @@ class MessageStore(Writer):
         first = self.record_at(self.log.start_offset)
         return decode_record(first).store_timestamp_ms if first else -1
 
-    def asked_for(self, record: RecordDamaged) -> Asked | None:
+    def asked_for(self, record: RecordDamaged) -> RequestedBytes | None:
         """The request to a replica that repairs a damaged record; None if the record is gone."""
         return asked_for(self.log, record)
 
-    def mend(self, record: RecordDamaged, asked: Asked, data: bytes) -> str | None:
+    def mend(self, record: RecordDamaged, asked: RequestedBytes, data: bytes) -> str | None:
         """Overwrite a damaged record with a replica's copy; return the reason if that copy is of no use.
 
         `flush_mended` brings it to the disk.

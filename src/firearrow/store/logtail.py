@@ -17,7 +17,7 @@ from firearrow.message.properties import TIMER_OUT_MS
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK
 from firearrow.store.events import MessagesArrived
 from firearrow.store.laggingqueues import Key
-from firearrow.store.queues import Entries
+from firearrow.store.queues import DispatchedEntries
 from firearrow.store.scan import RECORDS_MAX, Columns, Properties
 from firearrow.store.writer import Writer
 
@@ -33,7 +33,7 @@ class LastRecords:
         self.is_batch = is_batch
         self.by_key: dict[Key, int] = {}
 
-    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
+    def put(self, entries: DispatchedEntries, *, complete: bool = False) -> MessagesArrived:
         """Keep the last record of each queue that has some here."""
         for run in entries.each_run():
             self.by_key[run.topic, run.queue_id] = int(entries.physical_offset[run.end - 1])

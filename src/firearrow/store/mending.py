@@ -33,24 +33,26 @@ COMPARED_BYTES: Final = 64 * 1024
 """Least number of bytes of the end of a log: enough for the head of a usual record, which has its store time."""
 
 
-class Asked(NamedTuple):
+class RequestedBytes(NamedTuple):
     """The bytes of the log that a replica must send: a record with the bytes around it."""
 
     start: int
     size: int
 
 
-def asked_for(log: CommitLog, record: RecordDamaged) -> Asked | None:
+def asked_for(log: CommitLog, record: RecordDamaged) -> RequestedBytes | None:
     """The request to a replica; None if the log does not hold the record any more."""
     at, end = record.physical_offset, record.physical_offset + record.size
     segment = log.segments.find(at)
     if segment is None or end > min(segment.end, log.end_offset):
         return None
     start = max(segment.base, at - AROUND_BYTES)
-    return Asked(start, min(segment.end, log.end_offset, end + AROUND_BYTES) - start)
+    return RequestedBytes(start, min(segment.end, log.end_offset, end + AROUND_BYTES) - start)
 
 
-def mend(log: CommitLog, queues: ConsumeQueues, record: RecordDamaged, asked: Asked, data: bytes) -> str | None:
+def mend(
+    log: CommitLog, queues: ConsumeQueues, record: RecordDamaged, asked: RequestedBytes, data: bytes
+) -> str | None:
     """Write a replica's bytes; return the reason if they are of no use, None if they are written.
 
     They are not on the disk on return.
@@ -139,7 +141,7 @@ class LogEnd:
         return None
 
 
-class _Record(NamedTuple):
+class _RecordBytes(NamedTuple):
     start: int
     data: bytes
 
@@ -180,12 +182,12 @@ def _start_of_end(log: CommitLog) -> int:
     return at
 
 
-def _records(log: CommitLog, start: int) -> Iterator[_Record]:
+def _records(log: CommitLog, start: int) -> Iterator[_RecordBytes]:
     """The records from an offset on, over the ends of files. A record must begin there."""
     while start < log.end_offset:
         data = log.record_at(start)
         if data is not None:
-            yield _Record(start, data)
+            yield _RecordBytes(start, data)
             start += len(data)
             continue
         segment = log.segments.find(start)
@@ -194,7 +196,7 @@ def _records(log: CommitLog, start: int) -> Iterator[_Record]:
         start = segment.base + segment.size_bytes
 
 
-def _settle(log: CommitLog, ours: _Record, theirs: bytes) -> bool:
+def _settle(log: CommitLog, ours: _RecordBytes, theirs: bytes) -> bool:
     """Settle on the message that is not torn; tell whether exactly one of the two is torn."""
     assert len(theirs) == len(ours.data), "the whole record of the master has arrived"
     is_torn, is_theirs = _is_torn(ours.data), _is_torn(theirs)

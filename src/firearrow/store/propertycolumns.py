@@ -138,7 +138,7 @@ class _Shape(NamedTuple):
     kinds: _Kinds
 
 
-class Asked:
+class AnswerCache:
     """Answers of a filter, by the shapes of records and the values of the filter's names."""
 
     def __init__(self, wants: Callable[[bytes], bool], names: frozenset[bytes] | None) -> None:
@@ -179,14 +179,14 @@ class Answers(NamedTuple):
     records: npt.NDArray[np.void] | None = None
 
 
-def answers_of(segment: Segment, part: bytes, asked: Asked) -> Answers:
+def answers_of(segment: Segment, part: bytes, cache: AnswerCache) -> Answers:
     """Filter the records of entries, up to the first one in another file."""
     place = np.frombuffer(part, ENTRIES)
     at = place["physical_offset"].astype(np.int64) - segment.base
     size = place["size"].astype(np.int64)
     its_size = int(size[0])
-    if asked.names is not None and len(at) >= ALIKE_MIN and (size == its_size).all():
-        alike = _answers_of_one_size(segment.map, at, size, its_size, asked)
+    if cache.names is not None and len(at) >= ALIKE_MIN and (size == its_size).all():
+        alike = _answers_of_one_size(segment.map, at, size, its_size, cache)
         if alike is not None:
             return alike
     inside = (at >= 0) & (at < segment.size_bytes)
@@ -195,13 +195,13 @@ def answers_of(segment: Segment, part: bytes, asked: Asked) -> Answers:
         at, size = at[:count], size[:count]
     sound = (size >= RECORD_BYTES_MIN) & (at + size <= segment.size_bytes)
     if sound.all():
-        return Answers(_answers_at(segment.map, at, size, asked, ALIKE_TRIES))
+        return Answers(_answers_at(segment.map, at, size, cache, ALIKE_TRIES))
     answers = np.ones(len(at), np.bool_)
-    answers[sound] = _answers_at(segment.map, at[sound], size[sound], asked, ALIKE_TRIES)
+    answers[sound] = _answers_at(segment.map, at[sound], size[sound], cache, ALIKE_TRIES)
     return Answers(answers)
 
 
-def _answers_of_one_size(buffer: mmap.mmap, at: Ints, size: Ints, its_size: int, asked: Asked) -> Answers | None:
+def _answers_of_one_size(buffer: mmap.mmap, at: Ints, size: Ints, its_size: int, cache: AnswerCache) -> Answers | None:
     """The same for records of one size whose parts are all at the same places as in the first; None for others. They
     are copied once, as a whole: for small records that costs little more than copying their heads.
     """
@@ -226,13 +226,13 @@ def _answers_of_one_size(buffer: mmap.mmap, at: Ints, size: Ints, its_size: int,
     if not alike.all():
         return None
     texts = records.view(np.uint8).reshape(-1, its_size)[:, -tail:].copy()
-    return Answers(_answers_of_size(buffer, at, size, texts, magic, asked), records)
+    return Answers(_answers_of_size(buffer, at, size, texts, magic, cache), records)
 
 
-def _answers_at(buffer: mmap.mmap, at: Ints, size: Ints, asked: Asked, tries: int) -> Bools:
+def _answers_at(buffer: mmap.mmap, at: Ints, size: Ints, cache: AnswerCache, tries: int) -> Bools:
     """The same for records within the file: first those with the hosts and the magic of the first, then the rest."""
-    if asked.names is None or len(at) < ALIKE_MIN or not tries:
-        return _answers_one_by_one(buffer, at, size, asked)
+    if cache.names is None or len(at) < ALIKE_MIN or not tries:
+        return _answers_one_by_one(buffer, at, size, cache)
     first = int(at[0])
     hosts = buffer[first + _SYS_FLAG_AT] & HOSTS_V6_MASK
     form = _HEADS[hosts]
@@ -245,7 +245,7 @@ def _answers_at(buffer: mmap.mmap, at: Ints, size: Ints, asked: Asked, tries: in
     like &= head["sys_flag"] & HOSTS_V6_MASK == hosts
     its_magic, its_tail = int(magic[0]), int(tail[0])
     if like.all() and (tail == its_tail).all():
-        return _answers_of_tail(buffer, at, size, its_tail, its_magic, asked)
+        return _answers_of_tail(buffer, at, size, its_tail, its_magic, cache)
     answers = np.empty(len(at), np.bool_)
     single = like.copy()
     sizes, counts = np.unique(tail[like], return_counts=True)
@@ -253,18 +253,18 @@ def _answers_at(buffer: mmap.mmap, at: Ints, size: Ints, asked: Asked, tries: in
         of_size = like & (tail == one)
         single ^= of_size
         rows = of_size.nonzero()[0]
-        answers[rows] = _answers_of_tail(buffer, at[rows], size[rows], one, its_magic, asked)
+        answers[rows] = _answers_of_tail(buffer, at[rows], size[rows], one, its_magic, cache)
     rest = ~like
     if rest[0]:  # it is damaged
         single[0], rest[0] = True, False
-    answers[single] = _answers_one_by_one(buffer, at[single], size[single], asked)
+    answers[single] = _answers_one_by_one(buffer, at[single], size[single], cache)
     if rest.any():
-        answers[rest] = _answers_at(buffer, at[rest], size[rest], asked, tries - 1)
+        answers[rest] = _answers_at(buffer, at[rest], size[rest], cache, tries - 1)
     return answers
 
 
-def _answers_one_by_one(buffer: mmap.mmap, at: Ints, size: Ints, asked: Asked) -> Bools:
-    wants = asked.wants
+def _answers_one_by_one(buffer: mmap.mmap, at: Ints, size: Ints, cache: AnswerCache) -> Bools:
+    wants = cache.wants
     answers = []
     for start, end in zip(at.tolist(), (at + size).tolist(), strict=True):
         text = properties_in(buffer, start, end)
@@ -272,41 +272,41 @@ def _answers_one_by_one(buffer: mmap.mmap, at: Ints, size: Ints, asked: Asked) -
     return np.array(answers, np.bool_)
 
 
-def _answers_of_tail(buffer: mmap.mmap, at: Ints, size: Ints, tail: int, magic: int, asked: Asked) -> Bools:
+def _answers_of_tail(buffer: mmap.mmap, at: Ints, size: Ints, tail: int, magic: int, cache: AnswerCache) -> Bools:
     """The same for records with ``tail`` bytes after their bodies."""
     if len(at) < ALIKE_MIN or tail > SHAPE_BYTES_MAX:
-        return _answers_one_by_one(buffer, at, size, asked)
+        return _answers_one_by_one(buffer, at, size, cache)
     # A type of bytes without parts: numpy copies it in half of the time.
     texts = gather(buffer, np.dtype((np.void, tail)), at + size - tail)
-    return _answers_of_size(buffer, at, size, texts.view(np.uint8).reshape(-1, tail), magic, asked)
+    return _answers_of_size(buffer, at, size, texts.view(np.uint8).reshape(-1, tail), magic, cache)
 
 
 def _answers_of_size(
-    buffer: mmap.mmap, at: Ints, size: Ints, texts: Bytes, magic: int, asked: Asked, number: int = 0
+    buffer: mmap.mmap, at: Ints, size: Ints, texts: Bytes, magic: int, cache: AnswerCache, number: int = 0
 ) -> Bools:
     """The same for records with ``texts`` of one length after their bodies: first the records of the shape with this
     number, then the rest.
     """
     if len(at) < ALIKE_MIN:
-        return _answers_one_by_one(buffer, at, size, asked)
+        return _answers_one_by_one(buffer, at, size, cache)
     tail = texts.shape[1]
-    shapes = asked.shapes(magic, tail)
+    shapes = cache.shapes(magic, tail)
     if number == ALIKE_TRIES:
         shapes.clear()  # the next look learns the shapes that it meets
-        return _answers_one_by_one(buffer, at, size, asked)
+        return _answers_one_by_one(buffer, at, size, cache)
     if number == len(shapes):
         record = buffer[int(at[0]) : int(at[0] + size[0])]
-        shapes.append(_shape_of(record, tail, asked))
+        shapes.append(_shape_of(record, tail, cache))
     shape = shapes[number]
     like = texts - shape.least <= shape.span  # wraps below the least byte: one comparison checks both limits
     if like.all():
-        return _answers_alike(texts, shape, asked.wants)
+        return _answers_alike(texts, shape, cache.wants)
     rows = like.all(axis=1)
     rest = ~rows
     answers = np.empty(len(at), np.bool_)
     if rows.any():
-        answers[rows] = _answers_alike(texts[rows], shape, asked.wants)
-    answers[rest] = _answers_of_size(buffer, at[rest], size[rest], texts[rest], magic, asked, number + 1)
+        answers[rows] = _answers_alike(texts[rows], shape, cache.wants)
+    answers[rest] = _answers_of_size(buffer, at[rest], size[rest], texts[rest], magic, cache, number + 1)
     return answers
 
 
@@ -333,7 +333,7 @@ def _asked_of(texts: Bytes, start: int, wants: Callable[[bytes], bool]) -> Bools
     return np.array([wants(text.tobytes()) for text in texts[:, start:]], np.bool_)
 
 
-def _shape_of(record: bytes, tail: int, asked: Asked) -> _Shape:
+def _shape_of(record: bytes, tail: int, cache: AnswerCache) -> _Shape:
     """The shape of a record with ``tail`` bytes after its body: the same bytes, except that a value may have any bytes
     that are no separators.
     """
@@ -344,7 +344,7 @@ def _shape_of(record: bytes, tail: int, asked: Asked) -> _Shape:
         damaged = _Kinds(0)
         damaged.add(np.zeros((1, 1), np.uint64), np.ones(1, np.bool_))
         return _Shape(least, span, tail, [], damaged)
-    names = asked.names or ()
+    names = cache.names or ()
     counting: list[int] = []
     lengths: list[tuple[bytes, int]] = []
     at = start = tail - len(text)
@@ -359,7 +359,7 @@ def _shape_of(record: bytes, tail: int, asked: Asked) -> _Shape:
             lengths.append((name, len(value)))
         at = end + 1
     assert at == tail + 1, "the pairs are all of the text"
-    return _Shape(least, span, start, counting, asked.kinds(tuple(lengths)))
+    return _Shape(least, span, start, counting, cache.kinds(tuple(lengths)))
 
 
 def _numbers_of(rows: Words) -> npt.NDArray[np.uint64]:

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol
 import numpy as np
 
 from firearrow.message.record import RECORD_BYTES_MIN, properties_in
-from firearrow.store.propertycolumns import Asked, answers_of
+from firearrow.store.propertycolumns import AnswerCache, answers_of
 from firearrow.store.queues import ENTRIES, ENTRY, ENTRY_BYTES, ConsumeQueue
 from firearrow.store.segments import Segment, Segments
 
@@ -63,7 +63,7 @@ class PropertyFilter(Protocol):
         ...
 
 
-class Chosen(NamedTuple):
+class ChosenEntries(NamedTuple):
     """Entries side by side, with their queue offsets, and the end of the look for them. ``records`` has their records
     side by side, if these are of one size and were copied.
 
@@ -75,7 +75,7 @@ class Chosen(NamedTuple):
     following: int
     records: bytes = b""
 
-    def span(self, first: int, end: int, following: int) -> Chosen:
+    def span(self, first: int, end: int, following: int) -> ChosenEntries:
         """The entries from one place among them to before another."""
         entries = self.entries[first * ENTRY_BYTES : end * ENTRY_BYTES]
         records = self.records
@@ -85,9 +85,9 @@ class Chosen(NamedTuple):
             records = records[(first - behind) * size : (end - behind) * size]
             if first < behind:
                 records = b""
-        return Chosen(self.numbers[first:end], entries, following, records)
+        return ChosenEntries(self.numbers[first:end], entries, following, records)
 
-    def and_then(self, more: Chosen) -> Chosen:
+    def and_then(self, more: ChosenEntries) -> ChosenEntries:
         """All entries, with the entries of the following look."""
         if not more.numbers:
             return self._replace(following=more.following)
@@ -95,7 +95,7 @@ class Chosen(NamedTuple):
         if records and self.records and _last_size(self.entries) == _last_size(more.entries):
             records = self.records + records
         entries = self.entries + more.entries
-        return Chosen(self.numbers + more.numbers, entries, more.following, records)
+        return ChosenEntries(self.numbers + more.numbers, entries, more.following, records)
 
 
 class _Kept(NamedTuple):
@@ -103,8 +103,8 @@ class _Kept(NamedTuple):
 
     queue_offset: int
     entries: bytes
-    chosen: Chosen
-    asked: Asked
+    chosen: ChosenEntries
+    cache: AnswerCache
 
 
 class Looks:
@@ -124,7 +124,7 @@ class Looks:
 
     def known(
         self, queue: ConsumeQueue, queue_offset: int, wanted: PropertyFilter, count_of: Callable[[int], int]
-    ) -> Chosen | None:
+    ) -> ChosenEntries | None:
         """Result of `wanted_entries`, if the last look found the whole result; otherwise None.
 
         This reads no record, and no entry after the last one. `wanted_entries` needs hundreds of entries, and all their
@@ -157,7 +157,7 @@ class Looks:
         queue_offset: int,
         wanted: PropertyFilter,
         count_of: Callable[[int], int],
-    ) -> Chosen:
+    ) -> ChosenEntries:
         """The entries of wanted records, and the end of the look at them. It ends at the last entry, at ``count_of`` of
         a physical offset entries, or at a limit of work.
 
@@ -169,33 +169,33 @@ class Looks:
         most = max(_ends(entries, count_of))
         kept = self._kept_of(queue, entries, queue_offset, wanted)
         if kept is None:
-            found, step = Chosen([], b"", queue_offset), FEW
-            asked = Asked(wanted.wants, wanted.names)
+            found, step = ChosenEntries([], b"", queue_offset), FEW
+            cache = AnswerCache(wanted.wants, wanted.names)
         else:
-            found, step, asked = _between(kept.chosen, queue_offset, end), MANY, kept.asked
+            found, step, cache = _between(kept.chosen, queue_offset, end), MANY, kept.cache
         while not (taken := _taken(found.entries, count_of)) and found.following < end:
             at = (found.following - queue_offset) * ENTRY_BYTES
             part = entries[at : at + step * ENTRY_BYTES]
             segment = self._segments.find(int.from_bytes(part[:8], "big", signed=True))
             if segment is None:
                 number = found.following
-                return found.and_then(Chosen([number], part[:ENTRY_BYTES], number + 1))
-            found = found.and_then(self._look(segment, part, found.following, asked, most))
+                return found.and_then(ChosenEntries([number], part[:ENTRY_BYTES], number + 1))
+            found = found.and_then(self._look(segment, part, found.following, cache, most))
             looked = entries[: (found.following - queue_offset) * ENTRY_BYTES]
-            self._keep(queue, wanted, _Kept(queue_offset, looked, found, asked))
+            self._keep(queue, wanted, _Kept(queue_offset, looked, found, cache))
             step = MANY
         if not taken:
             return found.span(0, len(found.numbers), found.following)
         return found.span(0, taken, found.numbers[taken - 1] + 1)
 
-    def _look(self, segment: Segment, part: bytes, start: int, asked: Asked, most: int) -> Chosen:
+    def _look(self, segment: Segment, part: bytes, start: int, cache: AnswerCache, most: int) -> ChosenEntries:
         """The entries from an offset on that are wanted or unreadable, within one file. Of few entries it returns
         ``most`` at most.
         """
         if len(part) <= FEW * ENTRY_BYTES:
-            return _few_chosen(segment, part, start, asked.wants, most)
-        answers, records = answers_of(segment, part, asked)
-        asked.forget_many()
+            return _few_chosen(segment, part, start, cache.wants, most)
+        answers, records = answers_of(segment, part, cache)
+        cache.forget_many()
         rows = answers.nonzero()[0]
         entries = np.frombuffer(part, _ENTRY).take(rows).tobytes()
         copies = b""
@@ -203,7 +203,7 @@ class Looks:
             bytes_more = len(rows) * records.itemsize
             if self._copied_bytes + bytes_more <= COPIES_BYTES_MAX:
                 copies = records.take(rows).tobytes()
-        return Chosen((rows + start).tolist(), entries, start + len(answers), copies)
+        return ChosenEntries((rows + start).tolist(), entries, start + len(answers), copies)
 
     def _kept_of(self, queue: ConsumeQueue, entries: bytes, queue_offset: int, wanted: PropertyFilter) -> _Kept | None:
         """The known answers for the first entries; None if the last pull was elsewhere."""
@@ -228,7 +228,7 @@ class Looks:
         self._kept[queue, wanted] = kept
 
 
-def _between(chosen: Chosen, start: int, end: int) -> Chosen:
+def _between(chosen: ChosenEntries, start: int, end: int) -> ChosenEntries:
     """The entries from one queue offset to before another."""
     numbers = chosen.numbers
     first, last = bisect_left(numbers, start), bisect_left(numbers, end)
@@ -286,7 +286,7 @@ def _in_one_look(entries: bytes, cost: int) -> bytes:
     return entries[: (int((looked_bytes > bytes_max).argmax()) + 1) * ENTRY_BYTES]
 
 
-def _few_chosen(segment: Segment, part: bytes, start: int, wants: Callable[[bytes], bool], most: int) -> Chosen:
+def _few_chosen(segment: Segment, part: bytes, start: int, wants: Callable[[bytes], bool], most: int) -> ChosenEntries:
     """The wanted entries of some in one file, which are read one by one until there are enough."""
     numbers: list[int] = []
     chosen: list[bytes] = []
@@ -303,4 +303,4 @@ def _few_chosen(segment: Segment, part: bytes, start: int, wants: Callable[[byte
             at = (following - start) * ENTRY_BYTES
             chosen.append(part[at : at + ENTRY_BYTES])
         following += 1
-    return Chosen(numbers, b"".join(chosen), following)
+    return ChosenEntries(numbers, b"".join(chosen), following)

@@ -32,8 +32,8 @@ from firearrow.store.extension import DIRECTORY as EXTENSIONS
 from firearrow.store.fs import OS_FILES, FileSystem, ManyFiles, NewNames, clear_way, keep_aside, names_in
 from firearrow.store.inventory import Inventory
 from firearrow.store.laggingqueues import NAME, Key, Lagging, LaggingFile, concerns_all
-from firearrow.store.queues import ENTRY_BYTES, Entries, HasRecord, ManyNewQueues, QueueRange, Run
-from firearrow.store.segments import Maps, maps_max
+from firearrow.store.queues import ENTRY_BYTES, DispatchedEntries, HasRecord, ManyNewQueues, QueueRange, Run
+from firearrow.store.segments import MappedFiles, maps_max
 
 log = logging.getLogger(__name__)
 
@@ -96,7 +96,7 @@ class FileConsumeQueues:
         self._broken: dict[Key, str] = {}
         self._many = ManyFiles(directory.parent, fs)
         self._names = NewNames(directory.parent, self._many)
-        self._maps = Maps(maps_max())
+        self._maps = MappedFiles(maps_max())
         self._rest = Event()  # never set
         self._left_out_file = LaggingFile(directory.parent, fs)
         self._shut: dict[Key, AnyQueue] = {}  # nothing can be read from these
@@ -249,7 +249,7 @@ class FileConsumeQueues:
                 queue = self._by_key[topic, queue_id] = self._make(topic, queue_id)
         return queue
 
-    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
+    def put(self, entries: DispatchedEntries, *, complete: bool = False) -> MessagesArrived:
         """Write each run to its queue, see ``ConsumeQueues.put``."""
         data = rows_of(entries)
         arrived = MessagesArrived()
@@ -637,7 +637,7 @@ class FileConsumeQueues:
         self._ids.clear()
 
 
-def rows_of(entries: Entries) -> bytes:
+def rows_of(entries: DispatchedEntries) -> bytes:
     """The entries of a round of dispatch as rows of queues in files, one after another."""
     rows: npt.NDArray[Any] = np.empty(len(entries.size), _ENTRY)
     rows["physical_offset"] = entries.physical_offset
@@ -646,7 +646,7 @@ def rows_of(entries: Entries) -> bytes:
     return rows.tobytes()
 
 
-def put_run(queue: AnyQueue, entries: Entries, data: bytes, run: Run, *, complete: bool) -> None:
+def put_run(queue: AnyQueue, entries: DispatchedEntries, data: bytes, run: Run, *, complete: bool) -> None:
     """Write a run to its queue; ``data`` is ``rows_of`` the entries."""
     _, _, first, start, end = run
     if isinstance(queue, FileBatchQueue):

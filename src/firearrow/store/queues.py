@@ -82,7 +82,7 @@ class Runs(NamedTuple):
         return Runs(list(numbers), topic, np.array([run.queue_id for run in runs], np.int64), start, end)
 
 
-class Entries(NamedTuple):
+class DispatchedEntries(NamedTuple):
     """The entries of one round of dispatch: columns in the order of the queues, and the runs that make them up, one
     after another. A queue may have several runs.
 
@@ -114,14 +114,14 @@ class Entries(NamedTuple):
         columns = topic, queue_id.tolist(), first, start.tolist(), end.tolist()
         return map(Run._make, zip(*columns, strict=True))
 
-    def parts(self, runs: Sequence[Run]) -> Entries:
+    def parts(self, runs: Sequence[Run]) -> DispatchedEntries:
         """Some of the runs, in their order."""
         if len(runs) == len(self.runs.start):
             return self
         rows = np.concatenate([np.arange(run.start, run.end) for run in runs])
         side_by_side = Runs.side_by_side(runs)
         assert len(rows) == side_by_side.end[-1], "the runs are all the rows"
-        return Entries(
+        return DispatchedEntries(
             self.physical_offset[rows],
             self.size[rows],
             self.tag_code[rows],
@@ -153,7 +153,7 @@ class QueueRange(NamedTuple):
     max_offset: int
 
 
-class Place(NamedTuple):
+class RecordPlace(NamedTuple):
     """Place of a record, by an entry of a queue."""
 
     topic: str
@@ -164,7 +164,7 @@ class Place(NamedTuple):
 
 
 # Tell whether the log has exactly the record of an entry; None if the log begins after it.
-HasRecord = Callable[[Place], bool | None]
+HasRecord = Callable[[RecordPlace], bool | None]
 
 
 SMALL_BYTES: Final = 1024  # of a record; all smaller ones are counted together
@@ -261,7 +261,7 @@ class WritableQueues(Protocol):
     def is_batch(self, topic: str) -> bool:
         """Tell whether the queues of a topic have one entry for all messages of a record (``batchqueue``)."""
 
-    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
+    def put(self, entries: DispatchedEntries, *, complete: bool = False) -> MessagesArrived:
         """Write the entries of a round of dispatch; return the queues that got some. Entries that a queue already has
         are skipped.
 

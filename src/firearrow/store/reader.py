@@ -19,12 +19,12 @@ from typing import Final
 import msgspec
 
 from firearrow.message.record import RECORD_BYTES_MIN, SYS_FLAG_AT
-from firearrow.store.batchqueue import UNIT_BYTES, FileBatchQueue, Unit
+from firearrow.store.batchqueue import UNIT_BYTES, BatchUnit, FileBatchQueue
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig
 from firearrow.store.consumequeue import FileConsumeQueue
 from firearrow.store.extension import ADDRESS_MAX, tag_code_behind
-from firearrow.store.propertylooks import Chosen, Looks, PropertyFilter, is_wanted
+from firearrow.store.propertylooks import ChosenEntries, Looks, PropertyFilter, is_wanted
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, ConsumeQueue, ConsumeQueues
 from firearrow.store.recordchecks import (
     AHEAD_BYTES,
@@ -38,7 +38,7 @@ from firearrow.store.recordchecks import (
     faults_of,
     plain_ahead,
 )
-from firearrow.store.residency import Fetch, Resident, Stretch, is_resident
+from firearrow.store.residency import Fetch, FileRange, Resident, is_resident
 
 _STORE_MS_AT: Final = 56
 _PLACE_AT: Final = 28
@@ -85,7 +85,7 @@ Wanted = frozenset[int] | PropertyFilter | None
 """The messages that a pull is for: of some tag codes, chosen by a filter, or all."""
 
 
-class Reader:
+class PullReader:
     """Answers pulls."""
 
     def __init__(
@@ -186,7 +186,7 @@ class Reader:
         numbered = zip(numbers, ENTRY.iter_unpack(entries), strict=True)
         return self._collect(queue, numbered, following, count_max, tag_codes)
 
-    def _may_go_out(self, queue: ConsumeQueue, queue_offset: int, found: Chosen) -> bool:
+    def _may_go_out(self, queue: ConsumeQueue, queue_offset: int, found: ChosenEntries) -> bool:
         """Tell whether a look has copied the records, and they are known to be sound and few enough."""
         records, first = found.records, found.entries[:8]
         if not records or records[_PLACE_AT : _PLACE_AT + 8] != first:
@@ -263,7 +263,7 @@ class Reader:
         places = [
             (physical, size) for physical, size, code in ENTRY.iter_unpack(entries) if codes is None or code in codes
         ][:most]
-        missing: list[Stretch] = []
+        missing: list[FileRange] = []
         covered = 0
         for physical, size in places:
             if physical + size <= covered:
@@ -276,7 +276,7 @@ class Reader:
             end = min(start + _NEEDED_BYTES, last)
             if start < end and not is_resident(segment.map, start, end):
                 end = min(start + FETCH_BYTES, last)
-                missing.append(Stretch(segment.path, start, end))
+                missing.append(FileRange(segment.path, start, end))
             covered = segment.base + end
             if len(missing) * FETCH_BYTES >= FETCH_BYTES_MAX:
                 break
@@ -466,7 +466,7 @@ class Reader:
         as in RocketMQ.
         """
         copies: list[bytes] = []
-        units: list[Unit] = []
+        units: list[BatchUnit] = []
         total = messages = 0
         following, recent_from = queue_offset, self._recent_from()
         last = queue_offset + max(-(-self._filter_bytes // UNIT_BYTES), count_max)
@@ -499,7 +499,7 @@ class Reader:
         records = b"".join([copies[number] for number in kept])
         return self._result(queue, following, records, sum([units[n].messages for n in kept]))
 
-    def _record(self, queue: FileBatchQueue, unit: Unit) -> bytes | None:
+    def _record(self, queue: FileBatchQueue, unit: BatchUnit) -> bytes | None:
         """The record of a unit; None if it has expired, empty if the unit is damaged."""
         physical, size = unit.physical_offset, unit.size
         if self._leads_nowhere(queue, unit.queue_offset, physical):
@@ -544,7 +544,7 @@ class Reader:
         return int.from_bytes(head[at : at + 8], "big")
 
 
-def _result_of(queue: ConsumeQueue, lowest: int, found: Chosen) -> GetResult:
+def _result_of(queue: ConsumeQueue, lowest: int, found: ChosenEntries) -> GetResult:
     """The result with the records that a look has copied."""
     numbers, _, following, records = found
     highest, count = queue.max_offset, len(numbers)

@@ -46,7 +46,7 @@ from firearrow.store.commitlog import SCAN_BYTES_MAX, CommitLog
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
 from firearrow.store.lmq import lmq_entries
-from firearrow.store.queues import ConsumeQueues, Place
+from firearrow.store.queues import ConsumeQueues, RecordPlace
 from firearrow.store.reading.walk import find_record
 from firearrow.store.scan import RECORDS_MAX, Columns, Properties, Stop, scan
 
@@ -89,7 +89,7 @@ class Recovery:
     quarantine: Path
     ended: End
     check_crc: bool
-    progress: Progress
+    progress: StartProgress
 
     @property
     def clean(self) -> bool:
@@ -147,7 +147,7 @@ class Recovery:
         known = max(self.queues.max_physical_offset, self.checkpoint.queues_physical_offset)
         return _after_record(self.commit_log, known)
 
-    def _has_record(self, place: Place) -> bool | None:
+    def _has_record(self, place: RecordPlace) -> bool | None:
         """Tell whether the log has the record of a queue's entry."""
         commit_log = self.commit_log
         if place.physical_offset < commit_log.start_offset:
@@ -406,7 +406,7 @@ def _after_record(commit_log: CommitLog, physical_offset: int) -> int:
 _INTERVAL_SECONDS: Final = 2.0
 
 
-class Progress:
+class StartProgress:
     """Called with the number of finished bytes and of all bytes; logs now and then.
 
     ``what`` is the work, as in "checking the CommitLog".

@@ -33,7 +33,7 @@ _BLOCKS_MAX: Final = 256
 KNOWN_SECONDS: Final = 0.1
 
 
-class Stretch(NamedTuple):
+class FileRange(NamedTuple):
     """Bytes of a file."""
 
     path: Path
@@ -44,7 +44,7 @@ class Stretch(NamedTuple):
 class Fetch(Exception):
     """A read would have to wait for the disk: for these ``stretches`` of files, see `fetch`."""
 
-    def __init__(self, stretches: Sequence[Stretch]) -> None:
+    def __init__(self, stretches: Sequence[FileRange]) -> None:
         super().__init__(f"{len(stretches)} stretches of files are not in memory")
         self.stretches = stretches
 
@@ -113,7 +113,7 @@ class Resident:
         return True
 
 
-def fetch(stretches: Sequence[Stretch]) -> None:
+def fetch(stretches: Sequence[FileRange]) -> None:
     """Read stretches of files into memory; any thread may call it. Unreadable files are left out."""
     for path, start, end in stretches:
         with suppress(OSError):  # it may have been deleted; the next read will notice that

@@ -38,7 +38,7 @@ _FORCED_PERCENT: Final = (30, 85)
 _GROUPS_TOLD: Final = 3  # limit of groups in one sentence that still need a file
 
 
-class Counted(Protocol):
+class CountableQueue(Protocol):
     """A queue whose messages can be counted; see ``ConsumeQueue``."""
 
     @property
@@ -49,7 +49,7 @@ class Counted(Protocol):
         """Queue offset of the first entry whose record is at or after a physical offset."""
 
 
-FindQueue = Callable[[str, int], Counted | None]
+FindQueue = Callable[[str, int], CountableQueue | None]
 
 
 class Consumed(NamedTuple):
@@ -126,7 +126,7 @@ class Reason(NamedTuple):
     text: str
 
 
-class Verdict(NamedTuple):
+class FileVerdict(NamedTuple):
     """Verdict on a CommitLog file: it may be deleted now if there is no reason against it.
 
     ``last_ms`` is the time of its last message (of its last write, for the last file).
@@ -196,7 +196,7 @@ def retention_verdicts(
     config: StoreConfig,
     circumstances: Circumstances,
     unconsumed: Callable[[Segment], list[Unconsumed]],
-) -> Iterator[Verdict]:
+) -> Iterator[FileVerdict]:
     """Verdicts on the files of a log, oldest first.
 
     ``unconsumed`` is called for each file that is looked at.
@@ -218,7 +218,7 @@ def retention_verdicts(
             reasons = [Reason(Obstacle.OLDER_STAYS, text)]
         if reasons and stays is None:
             stays = segment
-        yield Verdict(segment, last_ms, reasons, waiting)
+        yield FileVerdict(segment, last_ms, reasons, waiting)
 
 
 def _reason_to_wait(config: StoreConfig, circumstances: Circumstances) -> Reason | None:

@@ -27,13 +27,13 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from firearrow.database import Batch, Database, Family, KiB, MiB, Table
+from firearrow.database import Batch, Database, FamilyOptions, KiB, MiB, Table
 from firearrow.errors import ConfigError, CorruptStore, MessageError
 from firearrow.message.names import is_lmq
 from firearrow.message.record import RECORD_BYTES_MIN, topic_field
 from firearrow.store import rocksformat as rows
 from firearrow.store.events import MessagesArrived
-from firearrow.store.queues import Entries, HasRecord, QueueRange, Run, Runs
+from firearrow.store.queues import DispatchedEntries, HasRecord, QueueRange, Run, Runs
 from firearrow.store.rocksqueue import NO_PLACE, QueueEnds, RocksConsumeQueue, RocksTopic
 from firearrow.store.scan import Ints
 
@@ -61,8 +61,8 @@ class RocksConsumeQueues:
         self._directory = directory
         self._elsewhere = elsewhere
         self._families = [
-            Family(rows.ENTRIES, _ENTRY_BUFFER_BYTES, (compression, "zstd"), universal=True),
-            Family(rows.OFFSETS, _OFFSET_BUFFER_BYTES, block_bytes=_OFFSET_BLOCK_BYTES),
+            FamilyOptions(rows.ENTRIES, _ENTRY_BUFFER_BYTES, (compression, "zstd"), universal=True),
+            FamilyOptions(rows.OFFSETS, _OFFSET_BUFFER_BYTES, block_bytes=_OFFSET_BLOCK_BYTES),
         ]
         self._database: Database | None = None
         self.log_start_offset = 0
@@ -290,7 +290,7 @@ class RocksConsumeQueues:
 
     # --- writing ---
 
-    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
+    def put(self, entries: DispatchedEntries, *, complete: bool = False) -> MessagesArrived:
         """Write all runs in one batch, see ``ConsumeQueues.put``."""
         try:
             return self._put(entries, complete)
@@ -307,7 +307,7 @@ class RocksConsumeQueues:
             return False
         return True
 
-    def _put(self, entries: Entries, complete: bool) -> MessagesArrived:
+    def _put(self, entries: DispatchedEntries, complete: bool) -> MessagesArrived:
         ends = self.ends
         with self._writing:
             batch = self._open_database.batch()
@@ -592,7 +592,7 @@ class _Staged(NamedTuple):
     queue offset, -1 for none.
     """
 
-    entries: Entries
+    entries: DispatchedEntries
     queues: list[RocksConsumeQueue]
     slots: Ints
     heads: list[bytes]

@@ -58,7 +58,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.message.names import LMQ_PREFIX
-from firearrow.store.queues import Entries
+from firearrow.store.queues import DispatchedEntries
 from firearrow.store.scan import Ints
 
 ENTRIES: Final = "default"
@@ -109,7 +109,7 @@ def entry_keys(heads: Iterable[bytes], queue_id: Ints, queue_offset: Ints) -> li
     return list(map(add, heads, _strings(rests)))
 
 
-def entry_values(entries: Entries) -> list[bytes]:
+def entry_values(entries: DispatchedEntries) -> list[bytes]:
     """The values of many entries."""
     values: npt.NDArray[Any] = np.empty(len(entries.size), _VALUE)
     values["physical_offset"] = entries.physical_offset

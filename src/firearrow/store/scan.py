@@ -459,19 +459,19 @@ _LEVEL_MAX: Final = INT_MAX  # no broker accepts a higher level
 _LEVEL_CHARS_MAX: Final = 1000  # Python reads no number of some thousand digits
 
 
-class Spans(NamedTuple):
+class TextSpans(NamedTuple):
     """Pieces of a text, each with the number of its record, its start and its size."""
 
     record: Ints
     start: Ints
     size: Ints
 
-    def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> Spans:
+    def take(self, chosen: npt.NDArray[np.bool_] | Ints) -> TextSpans:
         """Some of the pieces."""
-        return Spans(self.record[chosen], self.start[chosen], self.size[chosen])
+        return TextSpans(self.record[chosen], self.start[chosen], self.size[chosen])
 
 
-_NO_SPANS: Final = Spans(*(np.empty(0, np.int64) for _ in range(3)))
+_NO_SPANS: Final = TextSpans(*(np.empty(0, np.int64) for _ in range(3)))
 
 
 class IndexKeys(NamedTuple):
@@ -492,13 +492,13 @@ class Properties:
         self._end = len(self._text) - len(PADDING)
         self._high = int(self._text.max()) > 127
         evenly = self._evenly(row_bytes) if row_bytes else None
-        self._delays: Spans | None = None  # until the first use, where they cost something
+        self._delays: TextSpans | None = None  # until the first use, where they cost something
         if evenly is None:
             self.unique, self.keys, self.tags = self._one_by_one()
         else:
             self.unique, self.keys, self.tags, self._delays = evenly
 
-    def _evenly(self, row_bytes: int) -> tuple[Spans, Spans, Spans, Spans] | None:
+    def _evenly(self, row_bytes: int) -> tuple[TextSpans, TextSpans, TextSpans, TextSpans] | None:
         """The values if all records have the same names at the same places; otherwise None."""
         count = self._end // row_bytes
         assert count * row_bytes == self._end, "all rows have one length"
@@ -519,12 +519,12 @@ class Properties:
             at += len(pair) + 1
         record = np.arange(count)
         unique, keys, tags, delays = (
-            Spans(record, record * row_bytes + start, np.full(count, size)) if size else _NO_SPANS
+            TextSpans(record, record * row_bytes + start, np.full(count, size)) if size else _NO_SPANS
             for start, size in values.values()
         )
         return unique, keys, tags, delays
 
-    def _one_by_one(self) -> tuple[Spans, Spans, Spans]:
+    def _one_by_one(self) -> tuple[TextSpans, TextSpans, TextSpans]:
         """The values of pairs at any places."""
         start, size, words = self._pairs()
         short = words & _FIVE_BYTES
@@ -544,7 +544,7 @@ class Properties:
         words: npt.NDArray[np.uint64] = np.ndarray((self._end + 1,), np.dtype("<u8"), self._text.data, 0, (1,))[start]
         return start, ends - start, words
 
-    def _values(self, start: Ints, size: Ints) -> Spans:
+    def _values(self, start: Ints, size: Ints) -> TextSpans:
         """Values, in order; if a record repeats a name, the last one counts."""
         if len(size):
             start, size = start[size > 0], size[size > 0]  # a pair without value does not count
@@ -554,8 +554,8 @@ class Properties:
         record = record_end.searchsorted(start, side="right")
         keep = np.append(record[1:] != record[:-1], True)
         if np.count_nonzero(keep) == len(keep):
-            return Spans(record, start, size)
-        return Spans(record[keep], start[keep], size[keep])
+            return TextSpans(record, start, size)
+        return TextSpans(record[keep], start[keep], size[keep])
 
     def holding(self, text: bytes) -> Ints:
         """The records whose properties contain a text."""
@@ -616,13 +616,13 @@ class Properties:
         hashes[hashes == 1 << 31] = 0
         return IndexKeys(record, hashes)
 
-    def _prefixed(self, spans: Spans, prefixes: Words) -> Words:
+    def _prefixed(self, spans: TextSpans, prefixes: Words) -> Words:
         """Hashes of prefix + value."""
         hashes = self._hash(spans)
         lengths = self._utf16_lengths(spans)
         return prefixes[spans.record] * _powers(int(lengths.max()))[lengths] + hashes
 
-    def _split(self, spans: Spans) -> Spans:
+    def _split(self, spans: TextSpans) -> TextSpans:
         """The words of KEYS values, in order."""
         if not len(spans.record) or not np.count_nonzero(self._text == _SPACE):
             return spans
@@ -632,9 +632,9 @@ class Properties:
         start = np.sort(np.concatenate((spans.start, space + 1)))
         size = np.sort(np.concatenate((spans.start + spans.size, space))) - start
         record = spans.record[spans.start.searchsorted(start, side="right") - 1]
-        return Spans(record, start, size).take(size > 0)
+        return TextSpans(record, start, size).take(size > 0)
 
-    def _hash(self, spans: Spans) -> Words:
+    def _hash(self, spans: TextSpans) -> Words:
         """The hash of each piece, as unsigned 32 bits."""
         longest = int(spans.size.max())
         if longest == int(spans.size.min()):
@@ -653,7 +653,7 @@ class Properties:
         hashes: Words = matrix.astype(np.uint32) @ _powers(size)[:size][::-1]
         return hashes
 
-    def _hash_ragged(self, spans: Spans, longest: int) -> Words:
+    def _hash_ragged(self, spans: TextSpans, longest: int) -> Words:
         first = np.concatenate((np.zeros(1, np.int64), np.cumsum(spans.size)[:-1]))
         place = np.arange(int(spans.size.sum())) - np.repeat(first, spans.size)
         power = _powers(longest)[np.repeat(spans.size, spans.size) - 1 - place]
@@ -661,12 +661,12 @@ class Properties:
         hashes: Words = np.add.reduceat(terms, first, dtype=np.uint32)
         return hashes
 
-    def _rehash_unicode(self, spans: Spans, hashes: Words) -> None:
+    def _rehash_unicode(self, spans: TextSpans, hashes: Words) -> None:
         """Hash the pieces that are not ASCII again, by their UTF-16 units."""
         for number, piece in self._unicode_pieces(spans):
             hashes[number] = java_hash(piece) & 0xFFFFFFFF
 
-    def _utf16_lengths(self, spans: Spans) -> Ints:
+    def _utf16_lengths(self, spans: TextSpans) -> Ints:
         if not self._high:
             return spans.size
         lengths = spans.size.copy()
@@ -674,7 +674,7 @@ class Properties:
             lengths[number] = len(piece.encode("utf-16-be")) // 2
         return lengths
 
-    def _unicode_pieces(self, spans: Spans) -> list[tuple[int, str]]:
+    def _unicode_pieces(self, spans: TextSpans) -> list[tuple[int, str]]:
         text = self._text.tobytes()
         pieces = [text[a : a + n] for a, n in zip(spans.start.tolist(), spans.size.tolist(), strict=True)]
         return [

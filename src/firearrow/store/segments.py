@@ -66,7 +66,7 @@ class Segment:
 class LateSegment(Segment):
     """A file that is mapped when its map is first used, and again after ``let_go``.
 
-    A start of very many queues maps none, and ``Maps`` limits the number of files that are mapped at once.
+    A start of very many queues maps none, and ``MappedFiles`` limits the number of files that are mapped at once.
     """
 
     __slots__ = ("_segments",)
@@ -121,7 +121,7 @@ class LateSegment(Segment):
             del self.map
 
 
-class Maps:
+class MappedFiles:
     """The files of very many queues that are mapped at present: at most ``most``, see ``maps_max``. One file more
     closes the map of the earliest.
     """
@@ -166,7 +166,7 @@ class Segments:
         fs: FileSystem = OS_FILES,
         *,
         read_ahead: bool = True,
-        maps: Maps | None = None,
+        maps: MappedFiles | None = None,
     ) -> None:
         self._directory = str(directory)
         self.file_size_bytes = file_size_bytes

@@ -3,8 +3,8 @@
 Messages with a delivery time are in ``rmq_sys_wheel_timer``. For each, in the order of that queue, a unit is appended
 to the timer log and linked into the slot of its time (`TimerStore.place`). When a time is over, its units are read
 (`TimerStore.chain`), their messages are put, and `read_ms` moves on. ``timercheck`` holds the progress of all this:
-`Progress`. It is written when the CommitLog, with all delivered messages, the timer log and the wheel are on the disk,
-in this order. So its statements are true after any loss of power.
+`TimerProgress`. It is written when the CommitLog, with all delivered messages, the timer log and the wheel are on the
+disk, in this order. So its statements are true after any loss of power.
 
 The CommitLog is the truth, the timer log follows from its queue, the wheel from the timer log. So a start reads the
 timer log and cuts it at a unit that is not sound, or whose record the CommitLog no longer has. It makes the wheel again
@@ -52,7 +52,7 @@ _NONE_LATE: Final = LONG_MAX
 _WAITING: Final = np.dtype([("position", "i8"), ("previous", "i8"), ("due_ms", "i8"), ("magic", "i4"), ("hash", "i4")])
 
 
-class Progress(NamedTuple):
+class TimerProgress(NamedTuple):
     """Progress of a timer.
 
     All times before ``read_ms`` are delivered; all messages before ``queue_offset`` are on the
@@ -135,7 +135,7 @@ class TimerStore:
         self.units = TimerUnits(root / "timerlog", file_size_bytes, fs)
         self.wheel = TimerWheel(root / "timerwheel", precision_ms, fs, wheel_slots)
         self.check_path = root / "config" / "timercheck"
-        self.progress = self.saved = Progress(0, 0, 0)
+        self.progress = self.saved = TimerProgress(0, 0, 0)
         """Present progress, and progress at the last flush."""
         self.version = (0, 0, 0)
         self.placed_again_before = 0
@@ -162,7 +162,7 @@ class TimerStore:
         self._newest_ms = -1
         self.units.load()
         self.wheel.open()
-        found = _Found(self.units, queue, check, self.precision_ms)
+        found = _SoundUnits(self.units, queue, check, self.precision_ms)
         rows, read_ms = found.rows(), self.slot_of(now_ms)
         times = (rows["due_ms"] // self.precision_ms).astype(np.int64)
         queue_offset = found.next_queue_offset()
@@ -181,7 +181,7 @@ class TimerStore:
         self._cut(found.end)
         self._note_late(now_ms, queue, rows["position"][times <= now_ms // self.precision_ms])
         self._make_wheel(read_ms, rows, times)
-        self.progress = self.saved = Progress(read_ms, queue_offset, found.end)
+        self.progress = self.saved = TimerProgress(read_ms, queue_offset, found.end)
         vouched = 0
         if check is not None:
             self.placed_again_before = min(max(check.queue_offset, told_offset), queue.end_offset)
@@ -203,7 +203,7 @@ class TimerStore:
         """
         position = self._position_of(unhandled_offset)
         queue_offset = min(self.progress.queue_offset, told.queue_offset)
-        progress = Progress(self.slot_of(told.read_ms), queue_offset, position)
+        progress = TimerProgress(self.slot_of(told.read_ms), queue_offset, position)
         self.flush(min(self.saved.end, position), progress)
         self._cut(position)  # first: with a later read time, these units would count as delivered
         self.version = told.version
@@ -222,7 +222,7 @@ class TimerStore:
         self.units.close()
         self.wheel.close()
 
-    def _load_check(self) -> tuple[Progress | None, int]:
+    def _load_check(self) -> tuple[TimerProgress | None, int]:
         """Read the file: the broker's progress, and the queue offset for other brokers."""
         try:
             data = self.check_path.read_bytes()
@@ -232,7 +232,7 @@ class TimerStore:
             return None, 0
         read_ms, end, queue_offset, told_offset, *version = CHECK.unpack_from(data)
         self.version = (version[0], version[1], version[2])
-        return (Progress(read_ms, queue_offset, end) if read_ms > 0 else None), told_offset
+        return (TimerProgress(read_ms, queue_offset, end) if read_ms > 0 else None), told_offset
 
     def _position_of(self, physical_offset: int) -> int:
         """Position of the first unit of a record at or after a physical offset."""
@@ -351,7 +351,7 @@ class TimerStore:
             self._late_offset = min(self._late_offset, queue_offset)
             self.late_slot_ms = max(self.late_slot_ms, read_ms)
         self._newest_ms = max(self._newest_ms, slot_ms)
-        self.progress = Progress(read_ms, queue_offset + 1, self.units.end)
+        self.progress = TimerProgress(read_ms, queue_offset + 1, self.units.end)
 
     def spare(self, queue_offsets: Iterable[int]) -> None:
         """Keep messages off the wheel that are not on it yet: nobody needs them any more.
@@ -422,30 +422,30 @@ class TimerStore:
 
     # --- to the disk ---
 
-    def flush(self, start: int, progress: Progress) -> None:
+    def flush(self, start: int, progress: TimerProgress) -> None:
         """Bring the timer log from a position on, and the wheel, to the disk; in any thread."""
         self.units.flush(start, progress.end)
         if self.wheel.is_there:
             self._fs.sync_file(self.wheel.path)
 
-    def save(self, progress: Progress) -> None:
+    def save(self, progress: TimerProgress) -> None:
         """Write ``timercheck``. Its statements must be true on the disk already; in any thread."""
         state, time_ms, counter = self.version
         self.version = state, time_ms, counter + 1
         self._write_check(progress)
         self.saved = progress
 
-    def _write_check(self, progress: Progress) -> None:
+    def _write_check(self, progress: TimerProgress) -> None:
         ensure_directory(self._fs, self.check_path.parent)
         self._fs.replace_head(self.check_path, self.content(progress), CHECK_BYTES)
         self._fs.sync_directory(self.check_path.parent)
 
-    def content(self, progress: Progress) -> bytes:
+    def content(self, progress: TimerProgress) -> bytes:
         """Beginning of ``timercheck`` for a progress."""
         told = self.told_offset(progress)
         return CHECK.pack(progress.read_ms, progress.end, progress.queue_offset, told, *self.version)
 
-    def told_offset(self, progress: Progress) -> int:
+    def told_offset(self, progress: TimerProgress) -> int:
         """Queue offset before which every message is on the wheel, or delivered if its time is over.
 
         Other brokers are told this value: late messages wait here in a later slot than theirs.
@@ -461,14 +461,14 @@ class TimerStore:
             self.save(self.progress)
 
 
-class _Found:
+class _SoundUnits:
     """The sound units of a timer log that was just loaded, up to ``end``.
 
     Units that `timercheck` does not vouch for are only taken with their record. A loss of power may have left the begin
     of a unit, or one whose record the CommitLog has lost.
     """
 
-    def __init__(self, units: TimerUnits, queue: TimedQueue, check: Progress | None, precision_ms: int) -> None:
+    def __init__(self, units: TimerUnits, queue: TimedQueue, check: TimerProgress | None, precision_ms: int) -> None:
         self._queue = queue
         self._precision_ms = precision_ms
         self._check = check

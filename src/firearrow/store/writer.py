@@ -13,7 +13,7 @@ from itertools import islice
 
 from firearrow.errors import StoreError
 from firearrow.message.names import LMQ_PREFIX, is_lmq
-from firearrow.store.batch import Appended, Members, Part, append_batch
+from firearrow.store.batch import BatchPart, MemberPlaces, Members, append_batch
 from firearrow.store.commitlog import CommitLog, NewMessage
 from firearrow.store.dispatch import Dispatching
 from firearrow.store.lmq import Lmqs, MultiDispatch
@@ -160,7 +160,7 @@ class Writer:
         queue.counters.put_count += count - 1
         return physical_offset
 
-    def put_batch(self, members: Members, parts: Sequence[Part], now_ms: int) -> Appended:
+    def put_batch(self, members: Members, parts: Sequence[BatchPart], now_ms: int) -> MemberPlaces:
         """Add messages side by side, see ``append_batch``."""
         appended = append_batch(self.log, members, parts, now_ms)
         if not self.dispatching.has_undispatched:

@@ -13,7 +13,8 @@ from typing import Generic, TypeVar
 
 from msgspec import field
 
-from firearrow.wire.client_bodies import Body, MessageQueue, OffsetWrapper, SubscriptionData, TopicOffset
+from firearrow.wire.bodies import Body
+from firearrow.wire.client_bodies import MessageQueue, OffsetWrapper, SubscriptionData, TopicOffset
 
 S = TypeVar("S")
 
@@ -132,7 +133,7 @@ class GroupReadable(Body, frozen=True):
     readable: bool
 
 
-class QueueCheck(Body, frozen=True):
+class QueueCheckResult(Body, frozen=True):
     """354: result of comparing queues that are kept twice; the status 0 says that they agree."""
 
     check_result: str

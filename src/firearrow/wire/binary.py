@@ -33,7 +33,7 @@ _SHAPE_BYTES_MAX: Final = 4096
 _KEY_BYTES: Final = 48  # the length of the fields, and enough of them to tell groups apart
 
 
-class _Shape(NamedTuple):
+class _HeaderLayout(NamedTuple):
     """The layout of a header: ``parts`` returns alternately the bytes between values, and the values."""
 
     parts: struct.Struct
@@ -41,7 +41,7 @@ class _Shape(NamedTuple):
     names: tuple[str, ...]
 
 
-_shapes: Final[dict[bytes, _Shape]] = {}
+_shapes: Final[dict[bytes, _HeaderLayout]] = {}
 
 
 def decode_binary(header: bytes) -> Command[Any]:
@@ -96,7 +96,7 @@ def _fields_one_by_one(header: bytes, at: int, key: bytes) -> dict[str, str]:
         parts_of = struct.Struct("".join([f"{size}s" for size in sizes]))
         assert len(sizes) == 2 * len(between) == 2 * len(names), "each value follows its name and length"
         assert start == at == end, "the parts are all the fields"
-        _shapes[key] = _Shape(parts_of, tuple(between), tuple(names))
+        _shapes[key] = _HeaderLayout(parts_of, tuple(between), tuple(names))
     return dict(zip(names, values, strict=True))
 
 

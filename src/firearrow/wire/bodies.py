@@ -54,7 +54,7 @@ STEP_TOPICS: Final = 100
 STEP_BYTES: Final = 64 * 1024  # of topics with long attributes
 # Of a part of a registration. It may differ from plain JSON only by a static topic's integer keys without quotes. None
 # goes to the parser, which takes a thousand times as long as the rest.
-PART_LIMITS: Final = fastjson.Limits(0, 256 * 1024)
+PART_LIMITS: Final = fastjson.TextLimits(0, 256 * 1024)
 _LENGTH: Final = struct.Struct(">i")
 
 
@@ -183,7 +183,7 @@ class RegisterBody(Body, frozen=True):
         Raises MessageError that names the fault.
         """
         if not compressed:
-            return (yield from _read_plain(fastjson.Entries(data)))
+            return (yield from _read_plain(fastjson.ObjectEntries(data)))
         plain = yield from _inflate(data)
         try:
             return (yield from _read_compressed(_Reader(plain)))
@@ -231,7 +231,7 @@ class _Reader:
         return self._data[start:end]
 
 
-class _Found:
+class _RegistrationParts:
     """The parts of a registration that are read already."""
 
     def __init__(self) -> None:
@@ -264,8 +264,8 @@ def _part(data: bytes, type_: type[T]) -> T:
     return fastjson.decode(data, type_, PART_LIMITS)
 
 
-def _read_plain(entries: fastjson.Entries) -> Generator[None, None, RegisterBody]:
-    found = _Found()
+def _read_plain(entries: fastjson.ObjectEntries) -> Generator[None, None, RegisterBody]:
+    found = _RegistrationParts()
     for name in entries.names():
         if name == "topicConfigSerializeWrapper":
             yield from _read_wrapper(entries, found)
@@ -279,7 +279,7 @@ def _read_plain(entries: fastjson.Entries) -> Generator[None, None, RegisterBody
     return found.body()
 
 
-def _read_wrapper(entries: fastjson.Entries, found: _Found) -> Iterator[None]:
+def _read_wrapper(entries: fastjson.ObjectEntries, found: _RegistrationParts) -> Iterator[None]:
     for name in entries.names():
         if name == "dataVersion":
             found.version = _part(entries.value(), DataVersion)
@@ -298,7 +298,9 @@ def _read_wrapper(entries: fastjson.Entries, found: _Found) -> Iterator[None]:
         yield
 
 
-def _read_table(entries: fastjson.Entries, type_: type[T], table: dict[str, T], found: _Found) -> Iterator[None]:
+def _read_table(
+    entries: fastjson.ObjectEntries, type_: type[T], table: dict[str, T], found: _RegistrationParts
+) -> Iterator[None]:
     for number, name in enumerate(entries.names(), 1):
         _check_count(number, "topics")
         text = entries.value()
@@ -308,7 +310,7 @@ def _read_table(entries: fastjson.Entries, type_: type[T], table: dict[str, T], 
 
 
 def _read_compressed(reader: _Reader) -> Generator[None, None, RegisterBody]:
-    found = _Found()
+    found = _RegistrationParts()
     found.version = _part(reader.piece(), DataVersion)
     for _ in range(_check_count(reader.number(), "topics")):
         line = reader.piece()

@@ -1,9 +1,9 @@
 """Calls and their answers on one connection, in either direction, without socket and clock.
 
-A request carries a number, its opaque, and its answer carries the same. ``Calls`` numbers requests and keeps the waiter
-of each until its answer arrives, its time is over or the connection is lost. ``Line`` is a client's end of a connection
-without the socket: it reads received bytes, and answers the server's requests. A server has ``Calls`` for its requests
-to clients.
+A request carries a number, its opaque, and its answer carries the same. ``PendingCalls`` numbers requests and keeps the
+waiter of each until its answer arrives, its time is over or the connection is lost. ``ClientEnd`` is a client's end of
+a connection without the socket: it reads received bytes, and answers the server's requests. A server has
+``PendingCalls`` for its requests to clients.
 
 Times are seconds of any clock that the caller has.
 """
@@ -29,7 +29,7 @@ Answering = Callable[[AnyCommand], Response | None]
 NO_HANDLERS: Final[Mapping[int, Answering]] = {}
 
 
-class Waiting(Protocol):
+class AnswerWaiter(Protocol):
     """A waiter for an answer, such as an ``asyncio.Future``."""
 
     def done(self) -> bool:
@@ -42,7 +42,7 @@ class Waiting(Protocol):
         """Take the error that came instead of an answer."""
 
 
-W = TypeVar("W", bound=Waiting)
+W = TypeVar("W", bound=AnswerWaiter)
 
 
 class _Call(msgspec.Struct, Generic[W], frozen=True):
@@ -51,7 +51,7 @@ class _Call(msgspec.Struct, Generic[W], frozen=True):
     seconds: float
 
 
-class Calls(Generic[W]):
+class PendingCalls(Generic[W]):
     """The calls to one peer that are not answered yet."""
 
     __slots__ = ("_address", "_calls", "_calls_max", "_opaque", "_why")
@@ -134,7 +134,7 @@ class Calls(Generic[W]):
         return ConnectionError(f"the connection to {self._address} is lost: {why}")
 
 
-class Line(Generic[W]):
+class ClientEnd(Generic[W]):
     """A client's end of a connection.
 
     ``handlers`` answer the server's requests by their code; any other request is refused.
@@ -143,7 +143,7 @@ class Line(Generic[W]):
     def __init__(
         self, address: str, handlers: Mapping[int, Answering] = NO_HANDLERS, calls_max: int = CALLS_MAX
     ) -> None:
-        self.calls: Calls[W] = Calls(address, calls_max)
+        self.calls: PendingCalls[W] = PendingCalls(address, calls_max)
         self._handlers = handlers
         self._wire = Connection(decoders=NO_HOT_DECODERS)
 

@@ -59,11 +59,11 @@ def body_of(command: AnyCommand, type_: type[B]) -> B:
         raise BrokerError(ResponseCode.SYSTEM_ERROR, f"request {command.code} has a bad body: {error}") from None
 
 
-class Body(msgspec.Struct, rename="camel", frozen=True):
+class ClientBody(msgspec.Struct, rename="camel", frozen=True):
     """Base of the bodies; ``fastjson.dumps`` writes them and `body_of` reads them."""
 
 
-class MessageQueue(Body, frozen=True):
+class MessageQueue(ClientBody, frozen=True):
     """One queue of a topic on a broker; the key of many maps."""
 
     topic: str = ""
@@ -76,7 +76,7 @@ class MessageQueue(Body, frozen=True):
         return f"MessageQueue [topic={self.topic}, brokerName={self.broker_name}, queueId={self.queue_id}]"
 
 
-class SubscriptionData(Body, frozen=True):
+class SubscriptionData(ClientBody, frozen=True):
     """Subscription of a group to a topic. ``sub_version`` is the time of the client's decision, in ms."""
 
     topic: str = ""
@@ -103,7 +103,7 @@ def tags_in(expression: str | None) -> list[str] | None:
     return [tag for tag in map(str.strip, expression.split("||")) if tag]
 
 
-class ConsumerData(Body, frozen=True):
+class ConsumerData(ClientBody, frozen=True):
     """Membership of one client in a consumer group, with its subscriptions."""
 
     group_name: str = ""
@@ -114,13 +114,13 @@ class ConsumerData(Body, frozen=True):
     unit_mode: bool = False
 
 
-class ProducerData(Body, frozen=True):
+class ProducerData(ClientBody, frozen=True):
     """Membership of a client in a producer group."""
 
     group_name: str = ""
 
 
-class Heartbeat(Body, frozen=True):
+class Heartbeat(ClientBody, frozen=True):
     """34: all groups of a client. With a fingerprint other than 0 it is a heartbeat of version 2."""
 
     client_id: str = field(name="clientID", default="")
@@ -130,7 +130,7 @@ class Heartbeat(Body, frozen=True):
     without_sub: bool = False
 
 
-class CheckClient(Body, frozen=True):
+class CheckClient(ClientBody, frozen=True):
     """46: a subscription that a client wants to make."""
 
     client_id: str | None = None
@@ -139,13 +139,13 @@ class CheckClient(Body, frozen=True):
     subscription_data: SubscriptionData | None = None
 
 
-class ConsumerIdList(Body, frozen=True):
+class ConsumerIdList(ClientBody, frozen=True):
     """38: the clients of a consumer group."""
 
     consumer_id_list: list[str] = []
 
 
-class LockRequest(Body, frozen=True):
+class LockRequest(ClientBody, frozen=True):
     """41, 42: the queues that a client wants to lock or unlock."""
 
     consumer_group: str = ""
@@ -154,13 +154,13 @@ class LockRequest(Body, frozen=True):
     only_this_broker: bool = False
 
 
-class LockResult(Body, frozen=True):
+class LockResult(ClientBody, frozen=True):
     """41: the requested queues that the client has locked now."""
 
     lock_ok_mq_set: list[MessageQueue] = field(name="lockOKMQSet", default=[])
 
 
-class Connection(Body, frozen=True):
+class ClientConnection(ClientBody, frozen=True):
     """One connection of a client; ``client_addr`` is ``ip:port``."""
 
     client_id: str
@@ -169,7 +169,7 @@ class Connection(Body, frozen=True):
     version: int = 0
 
 
-class MemberChange(Body, frozen=True):
+class MemberChange(ClientBody, frozen=True):
     """203: a client has joined a group at a time (ms), or left it."""
 
     at: int
@@ -177,13 +177,13 @@ class MemberChange(Body, frozen=True):
     joined: bool
 
 
-class ConsumerConnection(Body, frozen=True):
+class ConsumerConnection(ClientBody, frozen=True):
     """203: the clients of a consumer group, and its subscriptions.
 
     ``member_changes`` exist only in Firearrow, on request: the clients that joined or left lately.
     """
 
-    connection_set: list[Connection] = []
+    connection_set: list[ClientConnection] = []
     subscription_table: dict[str, SubscriptionData] = {}
     consume_type: str | None = None
     message_model: str | None = None
@@ -191,13 +191,13 @@ class ConsumerConnection(Body, frozen=True):
     member_changes: list[MemberChange] | None = None
 
 
-class ProducerConnection(Body, frozen=True):
+class ProducerConnection(ClientBody, frozen=True):
     """204: the clients of a producer group."""
 
-    connection_set: list[Connection] = []
+    connection_set: list[ClientConnection] = []
 
 
-class TopicOffset(Body, frozen=True):
+class TopicOffset(ClientBody, frozen=True):
     """The ends of a queue; ``last_update_timestamp`` is the store time of its last message, in ms."""
 
     min_offset: int = 0
@@ -205,14 +205,14 @@ class TopicOffset(Body, frozen=True):
     last_update_timestamp: int = 0
 
 
-class TopicStats(Body, frozen=True):
+class TopicStats(ClientBody, frozen=True):
     """202: the queues of a topic and the messages a second that it receives."""
 
     offset_table: dict[MessageQueue, TopicOffset]
     topic_put_tps: float = 0.0
 
 
-class OffsetWrapper(Body, frozen=True):
+class OffsetWrapper(ClientBody, frozen=True):
     """Position of a group in a queue; ``last_timestamp`` is the store time of that message, in ms."""
 
     broker_offset: int = 0
@@ -220,28 +220,53 @@ class OffsetWrapper(Body, frozen=True):
     pull_offset: int = 0
     last_timestamp: int = 0
 
+    @property
+    def lag(self) -> int:
+        """Count of messages that the group has not consumed; all of the queue's if it has committed no offset (-1)."""
+        return max(0, self.broker_offset - max(0, self.consumer_offset))
 
-class ConsumeStats(Body, frozen=True):
+    @property
+    def diff(self) -> int:
+        """Lag as RocketMQ's tools show it: one more without an offset, below 0 for an offset beyond the queue's end."""
+        return self.broker_offset - self.consumer_offset
+
+    @property
+    def in_flight(self) -> int:
+        """Count of messages that the group has pulled and not consumed."""
+        return self.pull_offset - self.consumer_offset
+
+
+class ConsumeStats(ClientBody, frozen=True):
     """208: positions of a group, and the messages a second that it consumes."""
 
     offset_table: dict[MessageQueue, OffsetWrapper]
     consume_tps: float = 0.0
 
+    @property
+    def diff(self) -> int:
+        """Sum over the queues."""
+        return sum(at.diff for at in self.offset_table.values())
 
-class ResetOffsets(Body, frozen=True):
+    @property
+    def in_flight(self) -> int:
+        """Sum over the queues."""
+        return sum(at.in_flight for at in self.offset_table.values())
+
+
+class ResetOffsets(ClientBody, frozen=True):
     """222: the offset where a group continues in each queue."""
 
     offset_table: dict[MessageQueue, int]
 
 
-class ConsumerStatus(Body, frozen=True):
+class ConsumerStatus(ClientBody, frozen=True):
     """221: the offsets of a consumer in its queues; 223: the offsets of all consumers, by client."""
 
     message_queue_table: dict[MessageQueue, int] = {}
     consumer_table: dict[str, dict[MessageQueue, int]] = {}
 
 
-class ProcessQueueInfo(Body, frozen=True):
+class ProcessQueueInfo(ClientBody, frozen=True):
     """307: a queue that a client pulls, and the messages of it that the client holds. Times are ms since 1970."""
 
     commit_offset: int = 0
@@ -265,7 +290,7 @@ class ProcessQueueInfo(Body, frozen=True):
         return self.transaction_msg_min_offset or self.cached_msg_min_offset
 
 
-class ConsumeStatus(Body, frozen=True):
+class ConsumeStatus(ClientBody, frozen=True):
     """307: consumption rates of a client for a topic; times in ms, failures of the last hour."""
 
     pull_rt: float = field(name="pullRT", default=0.0)
@@ -276,7 +301,7 @@ class ConsumeStatus(Body, frozen=True):
     consume_failed_msgs: int = 0
 
 
-class PopProcessQueueInfo(Body, frozen=True):
+class PopProcessQueueInfo(ClientBody, frozen=True):
     """307: unacknowledged messages of a client that pops a queue. Time in ms since 1970."""
 
     wait_ack_count: int = 0
@@ -284,7 +309,7 @@ class PopProcessQueueInfo(Body, frozen=True):
     last_pop_timestamp: int = 0
 
 
-class ConsumerRunningInfo(Body, frozen=True):
+class ConsumerRunningInfo(ClientBody, frozen=True):
     """307: settings, subscriptions, queues and rates of a consumer."""
 
     properties: dict[str, str] = {}
@@ -311,7 +336,7 @@ class ConsumerRunningInfo(Body, frozen=True):
         return self.properties.get(PAUSED) == "true"
 
 
-class DirectResult(Body, frozen=True):
+class DirectResult(ClientBody, frozen=True):
     """309: result of consuming one message; ``spent_time_mills`` is RocketMQ's spelling."""
 
     order: bool = False
@@ -321,13 +346,13 @@ class DirectResult(Body, frozen=True):
     auto_commit: bool = True
 
 
-class GroupList(Body, frozen=True):
+class GroupList(ClientBody, frozen=True):
     """300: names of groups."""
 
     group_list: list[str] = []
 
 
-class TopicConfigList(Body, frozen=True):
+class TopicConfigList(ClientBody, frozen=True):
     """18: topics to create or change."""
 
     topic_config_list: Annotated[list[TopicConfig], Meta(max_length=ITEMS_MAX)]
@@ -337,7 +362,7 @@ def _default_retry_policy() -> dict[str, Any]:
     return {"type": "CUSTOMIZED"}
 
 
-class SubscriptionGroupConfig(Body, frozen=True):
+class SubscriptionGroupConfig(ClientBody, frozen=True):
     """A broker's configuration of a consumer group.
 
     ``group_retry_policy`` and ``subscription_data_set`` are kept as they are written: nothing here reads them yet.
@@ -360,33 +385,33 @@ class SubscriptionGroupConfig(Body, frozen=True):
     attributes: dict[str, str] = {}
 
 
-class GroupConfigList(Body, frozen=True):
+class GroupConfigList(ClientBody, frozen=True):
     """225: groups to create or change."""
 
     group_config_list: Annotated[list[SubscriptionGroupConfig], Meta(max_length=ITEMS_MAX)]
 
 
-class GroupNames(Body, frozen=True):
+class GroupNames(ClientBody, frozen=True):
     """5003: groups to delete, and whether with their offsets."""
 
     group_name_list: Annotated[list[str], Meta(max_length=ITEMS_MAX)]
     clean_offset: bool = False
 
 
-class TopicNames(Body, frozen=True):
+class TopicNames(ClientBody, frozen=True):
     """5002: topics to delete."""
 
     topic_list: Annotated[list[str], Meta(max_length=ITEMS_MAX)]
 
 
-class AllOffsets(Body, frozen=True):
+class AllOffsets(ClientBody, frozen=True):
     """43: committed offsets of all groups, by ``topic@group`` and queue."""
 
     data_version: DataVersion
     offset_table: dict[str, dict[int, int]]
 
 
-class SubscriptionGroupTable(Body, frozen=True):
+class SubscriptionGroupTable(ClientBody, frozen=True):
     """201: the groups of a broker; ``forbidden_table`` has bits by group and topic."""
 
     data_version: DataVersion
@@ -394,7 +419,7 @@ class SubscriptionGroupTable(Body, frozen=True):
     forbidden_table: dict[str, dict[str, int]]
 
 
-class StatsSnapshot(Body, frozen=True):
+class StatsSnapshot(ClientBody, frozen=True):
     """A counter over some time: its sum, the sum a second, and the sum a call."""
 
     sum: int = 0
@@ -402,7 +427,7 @@ class StatsSnapshot(Body, frozen=True):
     avgpt: float = 0.0
 
 
-class BrokerStatsData(Body, frozen=True):
+class BrokerStatsData(ClientBody, frozen=True):
     """315: a counter over the last minute, hour and day."""
 
     stats_minute: StatsSnapshot
@@ -410,7 +435,7 @@ class BrokerStatsData(Body, frozen=True):
     stats_day: StatsSnapshot
 
 
-class RequestMode(Body, frozen=True):
+class RequestMode(ClientBody, frozen=True):
     """401: a group's mode for a topic.
 
     By POP, ``pop_share_queue_num`` further clients share each queue.
@@ -422,7 +447,7 @@ class RequestMode(Body, frozen=True):
     topic: str | None = None
 
 
-class AssignmentQuery(Body, frozen=True):
+class AssignmentQuery(ClientBody, frozen=True):
     """400: request of a client for its queues of a topic."""
 
     topic: str
@@ -432,14 +457,14 @@ class AssignmentQuery(Body, frozen=True):
     strategy_name: str | None = None
 
 
-class QueueAssignment(Body, frozen=True):
+class QueueAssignment(ClientBody, frozen=True):
     """A queue that a client has; -1 is any queue of the broker."""
 
     message_queue: MessageQueue
     mode: Literal["PULL", "POP"]
 
 
-class Assignments(Body, frozen=True, omit_defaults=True):
+class Assignments(ClientBody, frozen=True, omit_defaults=True):
     """400: the queues of a client. None: it keeps its present queues."""
 
     message_queue_assignments: list[QueueAssignment] | None = None
@@ -462,14 +487,14 @@ class BatchAck(msgspec.Struct, frozen=True):
     bits: str | None = field(name="b", default=None)
 
 
-class BatchAckBody(Body, frozen=True):
+class BatchAckBody(ClientBody, frozen=True):
     """200151: messages that were consumed."""
 
     broker_name: str | None = None
     acks: Annotated[list[BatchAck], Meta(max_length=ITEMS_MAX)] = []
 
 
-class OffsetOption(Body, frozen=True):
+class OffsetOption(ClientBody, frozen=True):
     """The place where a group must begin with a lite topic.
 
     POLICY: 0 its present offset, 1 the first message, 2 behind the last. OFFSET: this offset. TAIL_N: n messages before
@@ -483,7 +508,7 @@ class OffsetOption(Body, frozen=True):
 LiteAction = Literal["PARTIAL_ADD", "PARTIAL_REMOVE", "COMPLETE_ADD", "COMPLETE_REMOVE"]
 
 
-class LiteSubscription(Body, frozen=True):
+class LiteSubscription(ClientBody, frozen=True):
     """A change of a client's subscription: lite topics to add or remove, or all of its lite topics."""
 
     action: LiteAction
@@ -495,7 +520,7 @@ class LiteSubscription(Body, frozen=True):
     version: int = 0
 
 
-class LiteSubscriptionChanges(Body, frozen=True):
+class LiteSubscriptionChanges(ClientBody, frozen=True):
     """200071: changes, in their order."""
 
     subscription_set: list[LiteSubscription] | None = None

@@ -25,7 +25,7 @@ class ElectedBody(Body, frozen=True):
     broker_member_group: MemberGroup | None = None
 
 
-class Replica(Body, frozen=True):
+class ReplicaIdentity(Body, frozen=True):
     """One broker of a name."""
 
     broker_name: str
@@ -34,13 +34,13 @@ class Replica(Body, frozen=True):
     alive: bool
 
 
-class Replicas(Body, frozen=True):
+class ReplicasInfo(Body, frozen=True):
     """All brokers of a name, in sync and not."""
 
     master_epoch: int
     sync_state_set_epoch: int
-    in_sync_replicas: list[Replica]
-    not_in_sync_replicas: list[Replica]
+    in_sync_replicas: list[ReplicaIdentity]
+    not_in_sync_replicas: list[ReplicaIdentity]
     master_broker_id: int | None = None
     master_address: str | None = None
 
@@ -48,7 +48,7 @@ class Replicas(Body, frozen=True):
 class ReplicasTable(Body, frozen=True):
     """1006: the brokers of several names."""
 
-    replicas_info_table: dict[str, Replicas]
+    replicas_info_table: dict[str, ReplicasInfo]
 
 
 class EpochOfLog(Body, frozen=True):

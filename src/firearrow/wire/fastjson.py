@@ -10,8 +10,8 @@ Reading: msgspec reads sound JSON, which is nearly all text. A tokenizer and a p
 fastjson2 accepts: such keys, single quotes, trailing commas, comments, a byte order mark, raw control characters. A
 bare integer key becomes an ``int`` (a quoted one stays text), an object key becomes an `ObjectKey`. Nesting is limited,
 so no input can exhaust the stack. The parser takes some microseconds for a token, msgspec a hundredth of that. Text
-from a stranger is therefore read within `Limits`, which follow the cost of each way of reading. The worst text of any
-size takes 20 ms, so nobody can hold up a server.
+from a stranger is therefore read within `TextLimits`, which follow the cost of each way of reading. The worst text of
+any size takes 20 ms, so nobody can hold up a server.
 
 Writing: the fields of a struct by wire name in alphabetical order, without fields that are None. Maps keep their order;
 integer keys and object keys are bare; there are no spaces. The pretty form, that of the config files, has one item a
@@ -40,7 +40,7 @@ T = TypeVar("T")
 DEPTH_MAX: Final = 64
 
 
-class Limits(NamedTuple):
+class TextLimits(NamedTuple):
     """Limits for reading a stranger's text.
 
     Values are counted by commas, colons and brackets at any place, and by every fourth digit. That takes a nanosecond a
@@ -59,7 +59,7 @@ class Limits(NamedTuple):
 
 # No client's requests have more of the dialect than bare integer keys. A heartbeat with 10,000 subscriptions, each with
 # nulls, has 220,000 values.
-REQUEST_LIMITS: Final = Limits(16 * 1024, 2 * 1024 * 1024)
+REQUEST_LIMITS: Final = TextLimits(16 * 1024, 2 * 1024 * 1024)
 DIGITS_MAX: Final = 1000  # of a number in a long text: the time grows with their square
 STEP_ENTRIES: Final = 100  # entries of a map or a list that are written in one step; a millisecond or two
 # A piece of a pretty text has 1,000 entries that were formatted before, or 50 that were not.
@@ -123,10 +123,10 @@ def loads(data: bytes | str) -> Any:
     try:
         return _decode_plain(data)
     except (ValueError, RecursionError):
-        return _Parser(_text_of(data)).document()
+        return _JsonParser(_text_of(data)).document()
 
 
-def decode(data: bytes | str, type_: type[T], limits: Limits | None = None) -> T:
+def decode(data: bytes | str, type_: type[T], limits: TextLimits | None = None) -> T:
     """Read one value of a msgspec type, as lenient as fastjson2.
 
     Quoted numbers are numbers, unknown fields are ignored, a field that is null counts as absent. Raises MessageError
@@ -146,7 +146,7 @@ def decode(data: bytes | str, type_: type[T], limits: Limits | None = None) -> T
     return _converted(loads(data), type_)
 
 
-def _values_within(data: bytes, limits: Limits) -> int:
+def _values_within(data: bytes, limits: TextLimits) -> int:
     """Return about the count of a text's values; raises MessageError for more than can be read in time."""
     others = data.translate(None, b",:[{")
     digits = len(others) - len(others.translate(None, b"0123456789"))
@@ -158,7 +158,7 @@ def _values_within(data: bytes, limits: Limits) -> int:
     return values
 
 
-def _decode_long(data: bytes, type_: type[T], limits: Limits, values: int, error: Exception) -> T:
+def _decode_long(data: bytes, type_: type[T], limits: TextLimits, values: int, error: Exception) -> T:
     """Read text that is too long for the parser: with nulls, and bare integer keys."""
     try:
         values += 3 * (len(data) - len(data.translate(None, b"[{")))
@@ -235,7 +235,7 @@ def _text_of(data: bytes | str) -> str:
     return text.removeprefix("\ufeff")
 
 
-class Entries:
+class ObjectEntries:
     """Iterator that cuts a long text into entries of its objects, so that each entry can be read separately.
 
     A loop over ``names`` is within an object. For each name it takes the ``value``, or loops over the names of that
@@ -293,7 +293,7 @@ class Entries:
         raise MessageError(why, "JSON", self._at)
 
 
-class _Parser:
+class _JsonParser:
     """Recursive descent over the tokens, to a limited depth."""
 
     def __init__(self, text: str) -> None:

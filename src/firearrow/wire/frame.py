@@ -64,7 +64,6 @@ from firearrow.wire.headers import (
     SendMessageV2,
     UpdateConsumerOffset,
 )
-from firearrow.wire.proxyheader import BEGINS as PROXY_HEADERS
 
 KIND_JSON: Final = 0
 
@@ -292,6 +291,7 @@ FRAME_BYTES_MAX: Final = 16 * 1024 * 1024
 # joined to the one before it, until that one reaches the second limit.
 CHUNK_BYTES_SMALL: Final = 1024
 CHUNK_BYTES_FULL: Final = 64 * 1024
+PROXY_HEADERS: Final = (b"PROX", b"\r\n\r\n")  # first bytes of ``wire.proxyheader``; clients don't need that module
 _GREETINGS: Final = (b"PRI ", *PROXY_HEADERS)
 _TLS_HANDSHAKE: Final = 0x16
 

@@ -34,9 +34,7 @@ from typing import Final, NamedTuple
 
 from firearrow.errors import RemoteProtocolError
 
-BEGIN_BYTES: Final = 4  # as a length of a remoting frame, 1.3 GB or 218 MB
 TEXT, BINARY = b"PROXY ", b"\r\n\r\n\0\r\nQUIT\n"
-BEGINS: Final = (TEXT[:BEGIN_BYTES], BINARY[:BEGIN_BYTES])
 TEXT_BYTES_MAX: Final = 107
 BINARY_BYTES_MAX: Final = 4096  # certificates of clients are the longest known data of a header
 _HEAD_BYTES: Final = 16

@@ -49,7 +49,7 @@ class ServedBy(Enum):
     NOBODY = auto()
 
 
-class Resource(Enum):
+class PermissionScope(Enum):
     """Kind of resource that a permission is for."""
 
     CLUSTER = auto()
@@ -71,7 +71,7 @@ class Action(Flag):
 class Ask(NamedTuple):
     """A permission that a client needs: one of the actions on the resource that it names."""
 
-    resource: Resource
+    resource: PermissionScope
     actions: Action
 
 
@@ -106,7 +106,7 @@ CLIENT, NOBODY = ServedBy.CLIENT, ServedBy.NOBODY
 UNREAD: Final = Unread
 ONEWAY, MASTERS = Trait.ONEWAY, Trait.MASTERS
 
-_CLUSTER, _TOPIC, _GROUP = Resource.CLUSTER, Resource.TOPIC, Resource.GROUP
+_CLUSTER, _TOPIC, _GROUP = PermissionScope.CLUSTER, PermissionScope.TOPIC, PermissionScope.GROUP
 _PUB, _SUB, _GET, _UPDATE = Action.PUB, Action.SUB, Action.GET, Action.UPDATE
 
 NOTHING: Final[tuple[Ask, ...]] = ()

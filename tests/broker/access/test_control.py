@@ -13,7 +13,7 @@ from firearrow.net.server import Peer, Server
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue, Response
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.requests import REQUESTS, Ask, Resource
+from firearrow.wire.requests import REQUESTS, Ask, PermissionScope
 from firearrow.wire.signature import SIGNATURE, Credentials, is_signed
 from tests.broker.everycode import ROWS, as_json, body_of, header_of, seen
 from tests.broker.serving import Serving, send_fields, serving
@@ -135,7 +135,7 @@ def test_a_stranger_may_do_nothing(tmp_path: Path) -> None:
     protected(tmp_path, main)
 
 
-RESOURCES = {Resource.CLUSTER: "Cluster:C", Resource.TOPIC: "Topic:T", Resource.GROUP: "Group:g"}
+RESOURCES = {PermissionScope.CLUSTER: "Cluster:C", PermissionScope.TOPIC: "Topic:T", PermissionScope.GROUP: "Group:g"}
 
 
 ALSO = {

@@ -18,7 +18,7 @@ from firearrow.broker.control.controlled import UNCONFIRMED
 from firearrow.broker.core import SECOND_PORT
 from firearrow.broker.registering.registration import Registration
 from firearrow.broker.topics.table import TopicTable
-from firearrow.controller.processor import Processor as Decider
+from firearrow.controller.processor import ControllerProcessor as Decider
 from firearrow.message.record import iter_records
 from firearrow.net.client import Client
 from firearrow.net.server import Answer, Peer

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 
 from firearrow.broker.delaying import delivery as delays
 from firearrow.broker.delaying.delivery import DelayRedirection
-from firearrow.broker.sending.puts import Draft, again
+from firearrow.broker.sending.puts import UnstoredMessage, again
 from firearrow.broker.turns import TURN_STEPS_MAX
 from firearrow.message import properties
 from firearrow.message.batch import encode_batch
@@ -127,7 +127,7 @@ def test_a_level_that_is_no_number_is_refused(tmp_path: Path, level: str) -> Non
 )
 def test_what_is_undecided_or_waits_already_is_not_delayed(topic: str, sys_flag: int, waits: bool) -> None:
     asked = {"DELAY": "03", "TIMER_DELAY_SEC": "5", "TIMER_DELAY_MS": "5", "TIMER_DELIVER_MS": "5"}
-    draft = Draft(topic, 1, b"", dict(asked), 0, b"", sys_flag=sys_flag)
+    draft = UnstoredMessage(topic, 1, b"", dict(asked), 0, b"", sys_flag=sys_flag)
     DelayRedirection(DelayLevels("1s 2s 3s 4s"))(draft, 0)
     if waits:
         assert (draft.topic, draft.queue_id) == (SCHEDULE, 2)

@@ -15,7 +15,7 @@ from firearrow.broker.groups.clients import (
     EXPRESSION_LENGTH_MAX,
     GROUPS_MAX,
     ClientRegistry,
-    Member,
+    GroupMember,
     MemberLog,
     TagFilter,
     parse_tags,
@@ -38,8 +38,8 @@ def data(*subs: SubscriptionData, model: str = "CLUSTERING", group: str = "g") -
     return ConsumerData(group, "CONSUME_PASSIVELY", model, "CONSUME_FROM_LAST_OFFSET", list(subs or [sub()]))
 
 
-def member(channel: FakeChannel, client_id: str = "one") -> Member:
-    return Member(channel, client_id, "JAVA", 513)
+def member(channel: FakeChannel, client_id: str = "one") -> GroupMember:
+    return GroupMember(channel, client_id, "JAVA", 513)
 
 
 @pytest.fixture
@@ -297,9 +297,9 @@ def test_producers_come_and_go(clients: ClientRegistry) -> None:
 
 
 def test_a_language_may_come_as_its_number() -> None:
-    assert Member(FakeChannel(), "one", 9, 317).connection().language == "GO"
-    assert Member(FakeChannel(), "one", "CPP", 317).connection().language == "CPP"
-    assert Member(FakeChannel(), "one", 99, 317).connection().language is None
+    assert GroupMember(FakeChannel(), "one", 9, 317).connection().language == "GO"
+    assert GroupMember(FakeChannel(), "one", "CPP", 317).connection().language == "CPP"
+    assert GroupMember(FakeChannel(), "one", 99, 317).connection().language is None
 
 
 # --- History of joins and leaves, within limits ---

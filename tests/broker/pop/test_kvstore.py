@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.pop.kvstore import STEP_MS, KvRecord, KvStore, encode, key_of, kv_store_of, record_of, records_of
-from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.config.table import load
 from firearrow.database import Database, Snapshot
 from firearrow.errors import ConfigError, MessageError
@@ -344,7 +344,7 @@ def test_what_a_peer_writes_otherwise_is_read() -> None:
 
 
 def test_a_checkpoint_is_one_record_for_each_message() -> None:
-    checkpoint = Checkpoint(
+    checkpoint = PopCheckpoint(
         broker_name="b", group="g", deltas=[0, 2, 3], invisible_ms=60_000, count=3, pop_ms=5,
         queue_id=1, start_offset=7, topic="%RETRY%g_T", acknowledged_bits=2,
     )  # fmt: skip

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from firearrow.broker.pop.records import Acknowledgement, Checkpoint
+from firearrow.broker.pop.records import Acknowledgement, PopCheckpoint
 
 CHECKPOINT = (
     b'{"bm":0,"bn":"b","c":"G","d":[0,1],"it":60000,"n":2,"pt":1700000000000,"q":3,'
@@ -13,14 +13,14 @@ BATCH = b'{"ao":-1,"aol":[7,8],"c":"G","pt":1700000000000,"q":3,"so":7,"t":"T"}'
 
 
 def test_a_checkpoint() -> None:
-    checkpoint = msgspec.json.decode(CHECKPOINT, type=Checkpoint)
+    checkpoint = msgspec.json.decode(CHECKPOINT, type=PopCheckpoint)
     assert msgspec.json.encode(checkpoint) == CHECKPOINT
     assert checkpoint.queue_offsets == [7, 8]
     assert checkpoint.unique_key() == "T@3@7@G@1700000000000@b@ck"
 
 
 def test_a_checkpoint_without_deltas() -> None:
-    checkpoint = msgspec.json.decode(b'{"c":"G","it":1,"n":3,"pt":2,"q":0,"so":5,"t":"T"}', type=Checkpoint)
+    checkpoint = msgspec.json.decode(b'{"c":"G","it":1,"n":3,"pt":2,"q":0,"so":5,"t":"T"}', type=PopCheckpoint)
     assert checkpoint.queue_offsets == [5, 6, 7]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from firearrow.broker.pop import revivequeue
-from firearrow.broker.pop.records import Acknowledgement, Checkpoint
+from firearrow.broker.pop.records import Acknowledgement, PopCheckpoint
 from firearrow.broker.pop.retries import Retries
 from firearrow.errors import MessageError
 from firearrow.message.model import MessageView
@@ -80,17 +80,17 @@ def committed(served: Serving) -> dict[int, int]:
     return dict(served.broker.offsets.queues(REVIVE_GROUP, REVIVE_TOPIC))
 
 
-def checkpoint(now_ms: int, count: int = 1, start_offset: int = 0, **changed: Any) -> Checkpoint:
+def checkpoint(now_ms: int, count: int = 1, start_offset: int = 0, **changed: Any) -> PopCheckpoint:
     """Messages of queue 0 that are visible in a minute."""
     fields: dict[str, Any] = {
         "broker_name": "broker-a", "group": "g", "invisible_ms": 60_000, "count": count,
         "pop_ms": now_ms, "queue_id": 0, "visible_ms": now_ms + 60_000, "topic": "T",
         "start_offset": start_offset, "deltas": list(range(count)),
     }  # fmt: skip
-    return Checkpoint(**fields | changed)
+    return PopCheckpoint(**fields | changed)
 
 
-def put(served: Serving, *checkpoints: Checkpoint, queue_id: int = 0) -> None:
+def put(served: Serving, *checkpoints: PopCheckpoint, queue_id: int = 0) -> None:
     """Write checkpoints into a revive queue."""
     for each in checkpoints:
         served.broker.popping.books.revive_log.put_checkpoint(each, queue_id, served.broker._clock.now_ms())

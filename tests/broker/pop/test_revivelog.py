@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from firearrow.broker.pop import revivelog
-from firearrow.broker.pop.records import Acknowledgement, Checkpoint, encode
+from firearrow.broker.pop.records import Acknowledgement, PopCheckpoint, encode
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message.names import TIMER_TOPIC
 from firearrow.store.timers import TimerStore
@@ -73,7 +73,7 @@ def test_records_are_those_of_rocketmq(tmp_path: Path) -> None:
 def test_bodies_are_those_of_a_real_broker() -> None:
     """Taken from the log of one."""
     popped_ms = 1_795_425_965_796
-    checkpoint = Checkpoint(
+    checkpoint = PopCheckpoint(
         broker_name="broker-a", group="g", deltas=[0, 1, 2], invisible_ms=10_000, count=3,
         pop_ms=popped_ms, queue_id=0, visible_ms=popped_ms + 10_000, start_offset=3, topic="T",
     )  # fmt: skip
@@ -217,7 +217,9 @@ def test_a_revive_queue_that_there_is_not_is_refused(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         books = served.broker.popping.books
         kept = books.revive_log
-        checkpoint = Checkpoint(group="g", invisible_ms=1000, count=1, pop_ms=1, queue_id=0, start_offset=0, topic="T")
+        checkpoint = PopCheckpoint(
+            group="g", invisible_ms=1000, count=1, pop_ms=1, queue_id=0, start_offset=0, topic="T"
+        )
         for queue_id in (-1, 8, 999):
             with pytest.raises(BrokerError, match=re.escape(f"reviveQid[{queue_id}] is illegal")):
                 books.note_pop(checkpoint, queue_id, 1, 1)

@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from firearrow.broker.registering import registration as module
-from firearrow.broker.registering.registration import Identity, Registration, addresses_of
+from firearrow.broker.registering.registration import BrokerIdentity, Registration, addresses_of
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError
 from firearrow.net.server import Answer, Peer, Server
@@ -23,7 +23,7 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from tests.loglines import told
 
-IDENTITY = Identity("C", "broker-a", 0, "1.1.1.1:10911", "1.1.1.1:10912")
+IDENTITY = BrokerIdentity("C", "broker-a", 0, "1.1.1.1:10911", "1.1.1.1:10912")
 
 
 class NameServerStub:

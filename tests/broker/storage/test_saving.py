@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from firearrow.broker.state.persistence import JsonFile, Rest, StateFile, no_rest
-from firearrow.broker.storage.saving import WRITE_SECONDS, Following, Saving
+from firearrow.broker.storage.saving import WRITE_SECONDS, Saving, SavingService
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.journal import Change
 from firearrow.testing.loop import VirtualClock, VirtualLoop, run
@@ -196,7 +196,7 @@ def test_a_file_follows_a_change_within_a_second_and_nothing_runs_until_the_next
     async def main(_: VirtualClock) -> None:
         loop = asyncio.get_running_loop()
         assert isinstance(loop, VirtualLoop)
-        following = Following(Saving([state]), [state], loop)
+        following = SavingService(Saving([state]), [state], loop)
         await following.start()
         await asyncio.sleep(3600)
         assert loop.leaps <= 2

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.broker.sending.puts import Draft, Puts, wait_elsewhere
+from firearrow.broker.sending.puts import Puts, UnstoredMessage, wait_elsewhere
 from firearrow.broker.transactions.halves import (
     PlainHalf,
     as_half,
@@ -86,7 +86,7 @@ def test_a_half_is_in_no_lmq(tmp_path: Path) -> None:
 def test_a_half_is_not_delayed_before_it_is_committed(tmp_path: Path, asking: str) -> None:
     later = "SCHEDULE_TOPIC_XXXX"
 
-    def delayed(draft: Draft, now_ms: int) -> None:
+    def delayed(draft: UnstoredMessage, now_ms: int) -> None:
         wait_elsewhere(draft, later, 2)
 
     async def main(served: Serving) -> None:
@@ -95,7 +95,7 @@ def test_a_half_is_not_delayed_before_it_is_committed(tmp_path: Path, asking: st
         puts = Puts(broker.store, broker.topics, broker._clock, Random(1), redirections)
         broker.topics.create("T", 4)
         found = {"UNIQ_KEY": "U", "TRAN_MSG": "true", "PGROUP": "pg", asking: "3"}
-        puts.put(Draft("T", 1, b"x", found, START_MS, pack_host(Host("127.0.0.1", 1))))
+        puts.put(UnstoredMessage("T", 1, b"x", found, START_MS, pack_host(Host("127.0.0.1", 1))))
         assert bodies(served, later) == []
         half = half_of(encode_view(stored(served, HALF)[0]))
         assert half is not None
@@ -127,7 +127,7 @@ def test_a_failed_message_that_comes_again_is_no_half(
 ) -> None:
     """Clients before 4.6.1 leave the property in."""
     found = {"TRAN_MSG": "True", **found}
-    draft = Draft(topic, 0, b"", found, START_MS, b"", reconsume_times=times)
+    draft = UnstoredMessage(topic, 0, b"", found, START_MS, b"", reconsume_times=times)
     waits_as_half(FakeBroker().settings)(draft, START_MS)
     assert (draft.topic == HALF) is is_half
 
@@ -215,7 +215,7 @@ def test_what_is_stored_as_it_was_sent_reads_as_if_it_had_been_read(
     assert "DELAY" not in found
     assert not any("_" in name for name in found.keys() - {"TRAN_MSG", "UNIQ_KEY"})
     added = text.encode() + (b"" if text.endswith("\x02") else b"\x02") + b"CLUSTER\x01C\x02"
-    draft = Draft("T", 3, b"", {**found, "CLUSTER": "C"}, START_MS, b"")
+    draft = UnstoredMessage("T", 3, b"", {**found, "CLUSTER": "C"}, START_MS, b"")
     waits_as_half(FakeBroker().settings)(draft, START_MS)
     assert properties.parse(stored_as_half(added, unique, "T", 3)) == draft.properties
 
@@ -269,7 +269,7 @@ class PutAgain:
     """Keeps as drafts what is put again with its properties formatted."""
 
     def __init__(self) -> None:
-        self.drafts: list[Draft] = []
+        self.drafts: list[UnstoredMessage] = []
 
     def queue(self, topic: str, queue_id: int) -> tuple[str, int]:
         return topic, queue_id
@@ -278,7 +278,7 @@ class PutAgain:
         queue, body, stored, flag, sys_flag, born_ms, born_host, times, prepared = message
         topic, queue_id = cast(tuple[str, int], queue)
         about = flag, sys_flag, times, prepared, stored
-        draft = Draft(topic, queue_id, body, {}, born_ms, born_host, *about)
+        draft = UnstoredMessage(topic, queue_id, body, {}, born_ms, born_host, *about)
         self.drafts.append(draft)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from firearrow.cli.cluster.brokers import brokers_table, runtime_or_none
 from firearrow.client.admin import Admin
-from firearrow.client.admin.cluster import Server
+from firearrow.client.admin.cluster import RegisteredBroker
 from tests.cli.shell import Shell, shop
 
 
@@ -35,7 +35,7 @@ def test_brokers_and_clusters_are_listed(monkeypatch: pytest.MonkeyPatch, capsys
 
 
 def test_a_broker_that_does_not_answer_is_seen() -> None:
-    server = Server("DefaultCluster", "gone", 0, "127.0.0.1:1")
+    server = RegisteredBroker("DefaultCluster", "gone", 0, "127.0.0.1:1")
 
     async def ask() -> dict[str, str] | None:
         async with Admin.of(["127.0.0.1:1"]) as admin:

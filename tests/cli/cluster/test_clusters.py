@@ -18,7 +18,7 @@ from firearrow.cli.main import main
 from firearrow.cli.serving.brokerprocesses import read_control
 from firearrow.client import Message
 from firearrow.client.admin import Admin
-from firearrow.client.admin.cluster import Server
+from firearrow.client.admin.cluster import RegisteredBroker
 from firearrow.client.blocking import Producer, PushConsumer
 from tests.cli.serving.test_serve import running, stop
 from tests.cli.serving.test_supervisor import start, two
@@ -181,7 +181,7 @@ def test_an_interrupted_drain_says_that_the_broker_is_out_of_use(
 ) -> None:
     lags = draining._lags
 
-    async def interrupt_and_look(admin: Admin, master: Server) -> dict[str, int]:
+    async def interrupt_and_look(admin: Admin, master: RegisteredBroker) -> dict[str, int]:
         signal.raise_signal(signal.SIGINT)
         return await lags(admin, master)
 

@@ -7,14 +7,14 @@ import pytest
 from firearrow.cli.cluster.progress import Progress
 from firearrow.cli.health.lag import lag_table
 from firearrow.client.blocking import Producer, PullConsumer
-from firearrow.wire.client_bodies import MessageQueue
+from firearrow.wire.client_bodies import MessageQueue, OffsetWrapper
 from tests.cli.shell import Shell, shop
 
 FOUND = [
-    Progress("a", MessageQueue("t", "b", 0), 5, 10, 0, 3_000, 2),
-    Progress("a", MessageQueue("t", "b", 1), -1, 7, 0, 90_000, 4),
-    Progress("a", MessageQueue("u", "b", 0), 9, 9, 0, 0, 0),
-    Progress("z", MessageQueue("t", "b", 0), 10, 10, 0, 0, None),
+    Progress("a", MessageQueue("t", "b", 0), OffsetWrapper(10, 5), 3_000, 2),
+    Progress("a", MessageQueue("t", "b", 1), OffsetWrapper(7, -1), 90_000, 4),
+    Progress("a", MessageQueue("u", "b", 0), OffsetWrapper(9, 9), 0, 0),
+    Progress("z", MessageQueue("t", "b", 0), OffsetWrapper(10, 10), 0, None),
 ]
 
 

@@ -10,7 +10,7 @@ from firearrow.cli.mqadmin.table import row_of
 from firearrow.clock import SystemClock
 from firearrow.wire.bodies import TopicList
 from firearrow.wire.client_bodies import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ConsumerRunningInfo,
     ConsumeStats,
@@ -26,7 +26,7 @@ def test_a_round(capsys: pytest.CaptureFixture[str]) -> None:
         queues = {MessageQueue("T", "a", n): OffsetWrapper(9, 4 + n) for n in range(2)}
         replies = {
             105: Response(),
-            203: ConsumerConnection([Connection("c", "1:2")]),
+            203: ConsumerConnection([ClientConnection("c", "1:2")]),
             206: TopicList(["%RETRY%g", "T"]),
             208: ConsumeStats(queues),
             307: ConsumerRunningInfo({"PROP_CONSUME_TYPE": "CONSUME_PASSIVELY"}),

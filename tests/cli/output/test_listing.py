@@ -12,7 +12,7 @@ import pytest
 from firearrow.cli.output.listing import Output
 from firearrow.cli.output.reports import Table
 from firearrow.cli.output.screen import as_list
-from firearrow.cli.parameters import WrongCommandLine
+from firearrow.cli.parameters import WrongOptions
 
 TABLE = Table(
     "Lag",
@@ -65,7 +65,7 @@ def test_rows_without_end_come_one_by_one(capsys: pytest.CaptureFixture[str]) ->
 
 
 def test_one_form_at_a_time() -> None:
-    with pytest.raises(WrongCommandLine, match="--table: not allowed with argument --csv"):
+    with pytest.raises(WrongOptions, match="--table: not allowed with argument --csv"):
         Output(csv=True, table=True).check()
 
 

@@ -24,7 +24,7 @@ Traceback (most recent call last):
 OF_SOURCE = (
     "[PYTHON_DATA_SOURCE_ERROR] Failed to generate Python data source read partitions: "
     "Traceback (most recent call last):\n"
-    '  File "/opt/site-packages/firearrow/spark/stores.py", line 39, in require\n'
+    '  File "/opt/site-packages/firearrow/spark/planning/stores.py", line 39, in require\n'
     "    raise ConfigError(\n"
     '        f"option path={self.root!r}: the directory does not exist or is empty"\n'
     "    )\n"

@@ -15,7 +15,7 @@ from firearrow.errors import ConfigError, ConsumeFailed, NotFound, TopicNotFound
 from firearrow.message.names import retry_topic
 from firearrow.wire.bodies import BrokerData, ClusterInfo
 from firearrow.wire.client_bodies import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ConsumeStats,
     MessageQueue,
@@ -74,7 +74,7 @@ def test_progress_is_that_of_all_brokers_of_the_retry_topic() -> None:
     [
         (ConsumerConnection(), ResponseCode.CONSUMER_NOT_ONLINE),
         (
-            ConsumerConnection([Connection("id", "1:2")], message_model="BROADCASTING"),
+            ConsumerConnection([ClientConnection("id", "1:2")], message_model="BROADCASTING"),
             ResponseCode.BROADCAST_CONSUMPTION,
         ),
     ],
@@ -93,7 +93,7 @@ def test_a_group_without_progress_is_offline_or_broadcasts(consumers: ConsumerCo
 
 def test_a_group_that_only_has_consumers_has_no_progress() -> None:
     async def scene() -> None:
-        consumers = ConsumerConnection([Connection("id", "1:2")], message_model="CLUSTERING")
+        consumers = ConsumerConnection([ClientConnection("id", "1:2")], message_model="CLUSTERING")
         replies = {105: Response(), 208: NOTHING, 203: consumers}
         async with administering(replies) as (admin, answers):
             answers.replies[105] = route_to(answers.address)

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.client.consumer.handlers import Registration, RetryLater, is_coroutine
+from firearrow.client.consumer.handlers import HandlerRegistration, RetryLater, is_coroutine
 from firearrow.client.consumer.subscription import subscription_to
 from firearrow.client.message import Message
 from firearrow.errors import ConfigError
@@ -39,8 +39,8 @@ def test_what_is_awaited(handler: Any, expected: bool) -> None:
     assert is_coroutine(handler) is expected
 
 
-def registered(handler: Any, **options: Any) -> Registration:
-    return Registration(subscription_to("T", 0), handler, **options)
+def registered(handler: Any, **options: Any) -> HandlerRegistration:
+    return HandlerRegistration(subscription_to("T", 0), handler, **options)
 
 
 def test_a_plain_function_runs_in_a_thread() -> None:

@@ -10,7 +10,7 @@ from firearrow.client.diagnosis.findings import Level
 from firearrow.client.diagnosis.groupfacts import GroupClient, GroupFacts, InspectedMessage, QueueProgress
 from firearrow.wire.bodies import QueueData, Route
 from firearrow.wire.client_bodies import (
-    Connection,
+    ClientConnection,
     ConsumerRunningInfo,
     ConsumeStatus,
     MemberChange,
@@ -38,7 +38,7 @@ def client(
         dict.fromkeys(queues, held),
         **info,
     )
-    return GroupClient(name, {"a": [Connection(name, f"{name}:1", "JAVA", version)]}, known)
+    return GroupClient(name, {"a": [ClientConnection(name, f"{name}:1", "JAVA", version)]}, known)
 
 
 def facts(*clients: GroupClient, lag: int = 5, queues: int = 2, **more: Any) -> GroupFacts:
@@ -132,7 +132,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     ),
     (
         grouprules.duplicate_ids,
-        facts(GroupClient("x", {"a": [Connection("x", "h:2"), Connection("x", "h:1")]})),
+        facts(GroupClient("x", {"a": [ClientConnection("x", "h:2"), ClientConnection("x", "h:1")]})),
         "is the id of 2 clients on a: h:1, h:2",
         Level(2),
     ),
@@ -224,7 +224,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (grouprules.not_pulling, facts(client("x", Q0, properties={"paused": "true"})), "says it is paused", Level(2)),
     (
         grouprules.silent_clients,
-        facts(GroupClient("x", {"a": [Connection("x", "h:1")]}, None, "timed out")),
+        facts(GroupClient("x", {"a": [ClientConnection("x", "h:1")]}, None, "timed out")),
         "gives no report (h:1): timed out",
         Level(1),
     ),
@@ -284,7 +284,7 @@ def test_what_is_not_stuck_is_not_called_so(given: GroupFacts) -> None:
 
 def test_who_pops_or_says_nothing_may_have_any_queue() -> None:
     popping = client("x", mq_pop_table={MessageQueue("T", "a", -1): PopProcessQueueInfo()})
-    silent = GroupClient("x", {"a": [Connection("x", "h:1")]})
+    silent = GroupClient("x", {"a": [ClientConnection("x", "h:1")]})
     for one in (popping, silent):
         assert list(grouprules.unowned_queues(facts(one))) == []
         assert list(grouprules.no_queue(facts(one))) == []

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.client.loads.pacing import REASONS_MAX, Histogram, LoadPlan, LoadResult, run
+from firearrow.client.loads.pacing import REASONS_MAX, LatencyHistogram, LoadPlan, LoadResult, run
 from firearrow.errors import BrokerBusy, ConfigError
 from firearrow.testing.loop import VirtualLoop
 
@@ -106,8 +106,8 @@ VALUES = st.lists(st.integers(0, 1 << 40), min_size=1, max_size=200)
 SHARES = st.floats(0.001, 1.0)
 
 
-def counted(values: list[int]) -> Histogram:
-    histogram = Histogram()
+def counted(values: list[int]) -> LatencyHistogram:
+    histogram = LatencyHistogram()
     for value in values:
         histogram.add(value)
     return histogram
@@ -129,7 +129,7 @@ def test_count_mean_and_maximum_are_exact(values: list[int]) -> None:
 
 
 def test_of_nothing_all_is_zero() -> None:
-    histogram = Histogram()
+    histogram = LatencyHistogram()
     assert (histogram.at(0.99), histogram.mean, histogram.max) == (0, 0.0, 0)
 
 

@@ -14,7 +14,7 @@ from firearrow.message.batch import split_batch
 from firearrow.spark.access import Cluster
 from firearrow.spark.options import for_sink
 from firearrow.spark.sink import send_rows
-from firearrow.spark.sinkrows import Ids, Rows, rows_of
+from firearrow.spark.sinkrows import Ids, SinkRows, rows_of
 from tests.client.fakes import HANG_UP, FakeBroker, FakeCluster, fake_cluster
 
 
@@ -24,13 +24,13 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch_sender, "PAUSE_SECONDS", 0.0)
 
 
-def rows(count: int = 1, **columns: Any) -> Rows:
+def rows(count: int = 1, **columns: Any) -> SinkRows:
     bodies = pa.array([b"%d" % number for number in range(count)], pa.binary())
     batch = pa.RecordBatch.from_pydict({"body": bodies, **columns})
     return rows_of(batch, Ids("0" * 20), "T", None)
 
 
-def send(cluster: FakeCluster, *all_rows: Rows, **options: str) -> SendCounts:
+def send(cluster: FakeCluster, *all_rows: SinkRows, **options: str) -> SendCounts:
     given = for_sink({"nameServer": cluster.name_server, **options})
     found = Cluster(given.place, given.access)
     sink, broker_name, count_max = given.sink, given.place.broker_name, int(options.get("sendBatch", "10"))

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from firearrow.client.consumer.handlers import Failure, Registration
+from firearrow.client.consumer.handlers import Failure, HandlerRegistration
 from firearrow.client.consumer.subscription import subscription_to
 from firearrow.client.message import Message
 from firearrow.client.push.anyorder import Workers
@@ -69,7 +69,7 @@ def working(handling: Handling, count: int, concurrency: int, seconds: float, ba
 
     async def main(_: VirtualClock) -> int:
         tasks = Tasks()
-        registration = Registration(subscription_to("T", 0), handling, concurrency, batch)
+        registration = HandlerRegistration(subscription_to("T", 0), handling, concurrency, batch)
         workers = Workers(registration, tasks)
         workers.submit(source, messages(count))
         await asyncio.sleep(seconds)
@@ -124,7 +124,7 @@ def test_who_waits_for_the_handlers_of_a_source_waits_for_no_others(batch: int) 
 
     async def main(_: VirtualClock) -> None:
         tasks = Tasks()
-        workers = Workers(Registration(subscription_to("T", 0), handler, 2, batch), tasks)
+        workers = Workers(HandlerRegistration(subscription_to("T", 0), handler, 2, batch), tasks)
         one, other = Noting(), Noting()
         workers.submit(one, messages(1))
         workers.submit(other, messages(3)[1:])

@@ -5,7 +5,7 @@ import pytest
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import (
     LOGICAL_BROKER,
-    Target,
+    WritableQueue,
     address_of,
     address_of_id,
     hosts_of_logical,
@@ -130,7 +130,7 @@ def test_the_queues_that_can_be_written_to() -> None:
             BrokerData("C", "slave-only", {1: "s:1"}),
         ],
     )
-    a = [Target("a", "a:1", 0), Target("a", "a:1", 1)]
-    b = [Target("b", "b:1", n) for n in range(3)]
+    a = [WritableQueue("a", "a:1", 0), WritableQueue("a", "a:1", 1)]
+    b = [WritableQueue("b", "b:1", n) for n in range(3)]
     assert writable(route) == [*a, *b]
     assert writable(route, 2) == [*a, *b[:2]]

@@ -1,7 +1,7 @@
 """Records of a trace, byte for byte as Java writes them."""
 
 from firearrow.client.tracing import records as tracerecords
-from firearrow.client.tracing.records import Kind, Outcome, Step, steps_in
+from firearrow.client.tracing.records import ConsumeReturnType, SendKind, TraceStep, steps_in
 from firearrow.message.hosts import Host
 from firearrow.message.model import MessageView
 
@@ -38,7 +38,7 @@ def words(text: str) -> list[str]:
 def test_sent() -> None:
     record = tracerecords.pub(
         time_ms=1, region="R", group="g", topic="T", message_id="U1", tags=None, keys="k1 k2",
-        store_host="h:1", body_bytes=4, cost_ms=5, kind=Kind.ORDERED, offset_message_id="O1",
+        store_host="h:1", body_bytes=4, cost_ms=5, kind=SendKind.ORDERED, offset_message_id="O1",
     )  # fmt: skip
     expected = words("Pub 1 R g T U1 null k1_k2 h:1 4 5 4 O1 true")
     assert row(record.text) == [it.replace("_", " ") for it in expected]
@@ -52,7 +52,7 @@ def test_consumed() -> None:
     )  # fmt: skip
     after = tracerecords.sub_after(
         time_ms=9, group="g", request_id="Q", topic="T", message_id="U1", cost_ms=5, success=False,
-        keys="k", outcome=Outcome.FAILED,
+        keys="k", outcome=ConsumeReturnType.FAILED,
     )  # fmt: skip
     assert row(before.text) == words("SubBefore 1 R g Q U1 2 null")
     assert row(after.text) == words("SubAfter Q U1 5 false k 4 9 g")
@@ -75,8 +75,8 @@ def trace(*records: list[str]) -> MessageView:
 
 def test_who_sent_and_consumed_a_message() -> None:
     assert steps_in(trace(PUB, SUB), "id") == [
-        Step("Pub", "producers", "10.0.0.1", 5, 7, True),
-        Step("Sub", "consumers", "10.0.0.1", 9, 4, True),
+        TraceStep("Pub", "producers", "10.0.0.1", 5, 7, True),
+        TraceStep("Sub", "consumers", "10.0.0.1", 9, 4, True),
     ]
 
 
@@ -88,4 +88,4 @@ def test_other_messages_and_other_records_are_left_out() -> None:
 def test_older_clients_leave_the_last_fields_out() -> None:
     assert steps_in(trace([*PUB[:12], "false"]), "id")[0].succeeded is False
     assert steps_in(trace(PUB[:12]), "id")[0].succeeded is True
-    assert steps_in(trace(SUB[:7]), "id") == [Step("Sub", None, "10.0.0.1", 0, 4, True)]
+    assert steps_in(trace(SUB[:7]), "id") == [TraceStep("Sub", None, "10.0.0.1", 0, 4, True)]

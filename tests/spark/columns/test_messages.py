@@ -12,7 +12,7 @@ import pytest
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.record import encode_record
 from firearrow.message.sysflag import COMPRESSED
-from firearrow.spark.columns.messages import BatchTooLarge, Messages, Undecodable, timestamps
+from firearrow.spark.columns.messages import BatchTooLarge, MessageColumns, Undecodable, timestamps
 from firearrow.spark.tables import MESSAGES
 from firearrow.store.scan import scan
 from tests.spark import logs, oracle
@@ -21,13 +21,13 @@ from tests.spark.source.test_files import by_place, read
 FOUR, SIX = pack_host(Host("10.0.0.1", 80)), pack_host(Host("2001:db8::1", 443))
 
 
-def messages(*records: tuple[bytes, bytes, bytes, int]) -> Messages:
+def messages(*records: tuple[bytes, bytes, bytes, int]) -> MessageColumns:
     """Records of bodies, hosts and system flags as a scan has them."""
     data, place = b"", 0
     for body, born, stored, flag in records:
         data += encode_record("T", body, b"", 0, 0, place, 0, flag, 1, born, 2, stored)
         place = len(data)
-    return Messages(scan(data, 0, len(data)), "b")
+    return MessageColumns(scan(data, 0, len(data)), "b")
 
 
 @pytest.mark.parametrize("born", [(FOUR, FOUR), (SIX, SIX), (FOUR, SIX), (SIX, FOUR)])
@@ -43,7 +43,7 @@ def test_hosts_of_both_kinds(born: tuple[bytes, bytes], stored: tuple[bytes, byt
 
 
 def test_no_records_are_an_empty_batch() -> None:
-    batch = Messages(scan(b"", 0, 0), "b").batch(MESSAGES)
+    batch = MessageColumns(scan(b"", 0, 0), "b").batch(MESSAGES)
     assert batch.num_rows == 0
     assert batch.schema == MESSAGES
 

@@ -17,7 +17,7 @@ from firearrow.errors import CorruptStore
 from firearrow.message.hosts import pack_host
 from firearrow.message.record import encode_record
 from firearrow.message.sysflag import COMPRESSED
-from firearrow.spark.columns.recordbatches import Batches, Parts, Topics
+from firearrow.spark.columns.recordbatches import Batches, Parts, PartTopics
 from firearrow.spark.options import parse
 from firearrow.spark.source.filters import NumberSet, PushedFilters
 from firearrow.spark.tables import MESSAGES
@@ -74,12 +74,12 @@ def test_topics_are_told_apart_wherever_they_lie(names: list[str], data: st.Data
     known = ["a", "eight888", "t" * 130, "标签"]
     columns = columns_of([Sent(name, body=b"") for name in names])
     number = data.draw(st.lists(st.integers(0, 3), min_size=len(names), max_size=len(names)))
-    same = Topics(known).are(columns, np.array(number, np.int64)).tolist()
+    same = PartTopics(known).are(columns, np.array(number, np.int64)).tolist()
     assert same == [known[n] == name for n, name in zip(number, names, strict=True)]
 
 
 def test_topics_have_columns_and_lmq_ones_are_known() -> None:
-    topics = Topics(["%LMQ%a", "b"])
+    topics = PartTopics(["%LMQ%a", "b"])
     assert topics.column(np.array([1, 0, 1])).to_pylist() == ["b", "%LMQ%a", "b"]
     assert topics.name(1) == "b"
     assert (topics.is_lmq.tolist(), topics.has_lmqs) == ([True, False], True)

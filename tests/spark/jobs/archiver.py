@@ -18,7 +18,7 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
-from firearrow.spark.jobs.archive.archiving import Settings, follow, source
+from firearrow.spark.jobs.archive.archiving import ArchiveSettings, follow, source
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.archive.upkeep import Upkeep
 from firearrow.spark.jobs.workers import local_workers
@@ -66,7 +66,7 @@ def forking(store: Path, root: str, log: Path) -> Iterator[Forks]:
 def archive_for_ever(store: str, root: str) -> None:
     """Follow a store, and join files, until the process ends."""
     opener, _ = source({"path": store, "subscribe": "T", "splitBytes": "100k"})
-    settings = Settings(step_rows_max=STEP_ROWS)
+    settings = ArchiveSettings(step_rows_max=STEP_ROWS)
     with local_workers(2, "fork") as workers:
         upkeep = Upkeep(workers, Archive(root), files_min=FILES_MIN)
         follow(workers, opener, Archive(root), settings, stop=Event(), interval_seconds=0.02, upkeep=upkeep)

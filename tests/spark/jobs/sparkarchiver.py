@@ -9,7 +9,7 @@ from threading import Event
 from pyspark.sql import SparkSession
 
 from firearrow.spark import configure
-from firearrow.spark.jobs.archive.archiving import Settings, Step, follow, source
+from firearrow.spark.jobs.archive.archiving import ArchiveSettings, ArchiveStep, follow, source
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.workers import SparkWorkers
 
@@ -30,12 +30,12 @@ def main() -> None:
     spark = configure(builder).getOrCreate()
     opener, _ = source({"path": store, "subscribe": "T", "splitBytes": "100k"})
     follow(
-        SparkWorkers(spark), opener, Archive(Path(root)), Settings(step_rows_max=STEP_ROWS),
+        SparkWorkers(spark), opener, Archive(Path(root)), ArchiveSettings(step_rows_max=STEP_ROWS),
         stop=Event(), interval_seconds=0.02, on_step=told,
     )  # fmt: skip
 
 
-def told(step: Step) -> None:
+def told(step: ArchiveStep) -> None:
     """Say that a step counts."""
     sys.stdout.write(f"step {step.version}\n")
     sys.stdout.flush()

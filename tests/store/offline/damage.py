@@ -11,7 +11,7 @@ from struct import pack
 from typing import NamedTuple
 
 from firearrow.clock import SystemClock
-from firearrow.database import Database, Family
+from firearrow.database import Database, FamilyOptions
 from firearrow.message.model import MessageView
 from firearrow.message.record import crc_property
 from firearrow.store import rocksformat as rows
@@ -301,7 +301,7 @@ QUEUE = ("GoldenPlain", 0)
 @contextmanager
 def database(root: Path) -> Iterator[Database]:
     """The database of a store's queues, to be changed."""
-    families = [Family(rows.ENTRIES, 1 << 20), Family(rows.OFFSETS, 1 << 20)]
+    families = [FamilyOptions(rows.ENTRIES, 1 << 20), FamilyOptions(rows.OFFSETS, 1 << 20)]
     opened = Database(root / "consumequeue", families, cache_bytes=1 << 20, open_files_max=64, log_ahead=True)
     try:
         yield opened

@@ -16,7 +16,7 @@ from firearrow.store.offline import Layout, apply, carved_messages, diff, salvag
 from firearrow.store.offline.view import parse_config
 from tests.golden import extract
 from tests.store.offline.damage import FILE_BYTES, golden_store, messages, write
-from tests.store.stores import GOLDEN_SIZES, STORE_HOST, opened
+from tests.store.stores import GOLDEN_SIZES, STORE_HOST, append, opened, settle
 from tests.store.stores import messages as consumed
 
 
@@ -151,3 +151,20 @@ def test_every_record_between_any_bytes_is_found(
     blob = tmp_path_factory.mktemp("carve") / "blob"
     blob.write_bytes(b"".join(chance.choice(noise) + record for record in records))
     assert [message.body for message in carved_messages([blob])] == bodies
+
+
+def test_a_log_file_has_room_for_placeholders(tmp_path: Path) -> None:
+    """A placeholder may be larger than all the messages that are left."""
+    with opened(tmp_path / "store") as store:
+        for _ in range(3):
+            append(store, b"")
+        settle(store)
+    [file] = (tmp_path / "store/commitlog").iterdir()
+    data = file.read_bytes()
+    size = int.from_bytes(data[:4], "big")
+    part = tmp_path / f"{0:020d}"
+    part.write_bytes(data[:size] + bytes(size) + data[2 * size : 3 * size])
+    made = salvage([part], tmp_path / "new", SystemClock(), file_bytes=100)
+    assert (made.records, made.placeholders) == (2, 1)
+    assert len({path.stat().st_size for path in (tmp_path / "new/commitlog").iterdir()}) == 1
+    assert [message.queue_offset for message in messages(tmp_path / "new")] == [0, 1, 2]

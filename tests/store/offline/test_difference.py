@@ -1,10 +1,11 @@
 """Two stores, and where they first differ."""
 
+import os
 import shutil
 from pathlib import Path
 
 from firearrow.store.offline import Layout, diff
-from tests.store.offline.damage import PLAIN, a_message, golden_store, in_record, write
+from tests.store.offline.damage import PLAIN, a_message, golden_store, in_record, own_store, write
 from tests.store.stores import append, opened, settle
 
 
@@ -85,3 +86,12 @@ def test_a_record_that_was_being_written_does_not_count(tmp_path: Path) -> None:
     found = diff(Layout(first), Layout(second))
     assert found.log_compared == (0, end)
     assert (found.differences[0].kind, found.differences[0].physical_offset) == ("only in the first", end)
+
+
+def test_a_queue_file_that_is_cut_within_an_entry(tmp_path: Path) -> None:
+    first = own_store(tmp_path)
+    second = tmp_path / "second"
+    shutil.copytree(first, second)
+    os.truncate(second / f"consumequeue/T/0/{0:020d}", 390)
+    found = diff(Layout(first), Layout(second))
+    assert [(queue.topic, queue.different) for queue in found.queues] == [("T", 1)]

@@ -2,6 +2,8 @@
 
 import json
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from struct import pack
@@ -26,7 +28,7 @@ from tests.store.offline.damage import (
     read,
     write,
 )
-from tests.store.stores import GOLDEN_SIZES, append, opened, settle, small_config
+from tests.store.stores import GOLDEN_SIZES, abandon, append, make_store, opened, settle, small_config
 from tests.store.stores import messages as consumed
 
 
@@ -361,3 +363,97 @@ def test_a_journal_counts_behind_a_copy_that_is_put_in_place(tmp_path: Path) -> 
     apply(Layout(root), SystemClock())
     assert stored_state(path.parent, TOPICS) == before
     assert "config-readable" not in {finding.invariant for finding in verify(Layout(root)).findings}
+
+
+def test_a_repair_needs_no_asserts(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    in_record(root, a_message(root), 4, b"gone" * 30)
+    program = (
+        "import sys; from pathlib import Path; from firearrow.clock import SystemClock\n"
+        "from firearrow.store.offline import Layout, apply\n"
+        "sys.exit(not apply(Layout(Path(sys.argv[1])), SystemClock()).verdict.sound)"
+    )
+    subprocess.run([sys.executable, "-O", "-c", program, str(root)], check=True)
+
+
+def test_bytes_that_two_steps_replace_are_kept_twice(tmp_path: Path) -> None:
+    """A torn end is cut, and a placeholder then stands at the same position."""
+    lost_end(tmp_path, sound=1)
+    name = f"commitlog/{0:020d}"
+    torn = read(tmp_path, name, 98, 96)
+    assert b"lost" in torn
+    outcome = apply(Layout(tmp_path), SystemClock())
+    assert outcome.verdict.sound
+    assert [step.position for step in outcome.steps[:2]] == [98, 98]
+    kept = [path.read_bytes()[:96] for path in Path(outcome.kept or "").glob("*.bytes")]
+    assert sorted(kept) == [bytes(96), torn]
+
+
+@pytest.mark.parametrize("size", [0, 30, 100])
+def test_a_log_file_without_room_for_a_placeholder(size: int, tmp_path: Path) -> None:
+    lost_end(tmp_path, sound=1)
+    path = tmp_path / f"commitlog/{0:020d}"
+    path.write_bytes(path.read_bytes()[:size])
+    [again] = plan(Layout(tmp_path)).given_again
+    assert again.startswith("queue T-0 would give ")
+    apply(Layout(tmp_path), SystemClock(), give_again=True)
+    assert [one.stat().st_size for one in path.parent.iterdir()] == [size]
+
+
+def test_placeholders_in_an_empty_file_give_it_its_size(tmp_path: Path) -> None:
+    root = own_store(tmp_path)
+    max((root / "commitlog").iterdir()).write_bytes(b"")
+    assert apply(Layout(root), SystemClock()).verdict.sound
+    assert {path.stat().st_size for path in (root / "commitlog").iterdir()} == {64 * 1024}
+
+
+def test_a_record_that_was_being_written_is_cut(tmp_path: Path) -> None:
+    """It is whole but for zeros at the end of its properties: nothing proves other bytes."""
+    store = make_store(tmp_path)
+    store.open()
+    append(store, b"before")
+    at = append(store, b"body", properties={"TAGS": "x" * 20})
+    settle(store)
+    end = store.log.end_offset
+    abandon(store)
+    write(tmp_path, f"commitlog/{0:020d}", end - 8, bytes(8))
+    outcome = apply(Layout(tmp_path), SystemClock())
+    assert outcome.verdict.sound
+    assert (outcome.steps[0].action, outcome.steps[0].position) == (Action.CUT, at)
+    assert [message.body for message in messages(tmp_path)] == [b"before", b""]
+
+
+@pytest.mark.parametrize(
+    ("stray", "damage"),
+    [
+        ("index/notes", lambda root: next((root / "index").iterdir()).unlink()),
+        ("consumequeue/T/0/notes", lambda root: (root / f"consumequeue/T/0/{400:020d}").unlink()),
+    ],
+    ids=["index", "queue"],
+)
+def test_a_stray_beside_files_that_are_built_again(stray: str, damage: Callable[[Path], None], tmp_path: Path) -> None:
+    root = own_store(tmp_path)
+    damage(root)
+    (root / stray).write_bytes(b"?")
+    outcome = apply(Layout(root), SystemClock())
+    assert outcome.verdict.findings == []
+    assert (Path(outcome.kept or "") / stray).read_bytes() == b"?"
+
+
+def test_damage_where_a_file_has_a_wrong_name_is_named(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    at = a_message(root).physical_offset
+    in_record(root, a_message(root), 4, b"gone" * 30)
+    (root / f"commitlog/{100:020d}").touch()
+    [step] = [step for step in plan(Layout(root)).steps if step.action is Action.LEAVE]
+    assert step.what.startswith(f"the log's bytes {at} to ")
+    assert not apply(Layout(root), SystemClock()).verdict.sound
+
+
+def test_a_checkpoint_without_a_log_vouches_for_nothing(tmp_path: Path) -> None:
+    root = golden_store(tmp_path)
+    shutil.rmtree(root / "commitlog")
+    assert "checkpoint" in [step.file for step in plan(Layout(root)).steps]
+    apply(Layout(root), SystemClock(), give_again=True)
+    found = {finding.invariant for finding in verify(Layout(root)).findings}
+    assert not {"checkpoint-time", "checkpoint-offset"} & found

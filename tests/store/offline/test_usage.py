@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from firearrow.database import DEFAULT, Database, Family
+from firearrow.database import DEFAULT, Database, FamilyOptions
 from firearrow.errors import CorruptStore
 from firearrow.message.sysflag import INNER_BATCH
 from firearrow.store.offline import Layout, stat, why_not_deleted
@@ -138,7 +138,7 @@ def test_groups_that_have_yet_to_consume_are_named(tmp_path: Path) -> None:
 
 def test_queues_and_offsets_in_databases_are_read(tmp_path: Path) -> None:
     root = extract("rocksdb-cq-clean", tmp_path)
-    families = [Family(DEFAULT, 1 << 20), Family("kvDataVersion", 1 << 20)]
+    families = [FamilyOptions(DEFAULT, 1 << 20), FamilyOptions("kvDataVersion", 1 << 20)]
     offsets = Database(
         root / "config/consumerOffsets", families, cache_bytes=1 << 20, open_files_max=64, log_ahead=True
     )

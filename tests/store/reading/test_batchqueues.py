@@ -30,6 +30,8 @@ from firearrow.store.offline import (
     verify,
     why_not_deleted,
 )
+from firearrow.store.reading.batchqueues import BatchQueue
+from firearrow.store.reading.storage import Directory, Files, StoreFile
 from tests.golden import expected, extract
 from tests.store.offline.damage import golden_store
 from tests.store.stores import contents
@@ -103,6 +105,19 @@ def test_queues_are_seen_message_by_message(root: Path) -> None:
             every = [(n.tolist(), e["physical_offset"].tolist()) for n, e in queue.all()]
             assert [place for _, places in every for place in places] == sorted(set(shown))
             assert [shown[n] for numbers, _ in every for n in numbers] == sorted(set(shown))
+
+
+def test_units_that_lead_back_give_no_entries_of_other_messages() -> None:
+    units = np.zeros(5, UNIT_DTYPE)
+    units["size"] = 100
+    units["messages"] = 2
+    units["physical_offset"] = range(0, 500, 100)
+    units["queue_offset"] = 0, 2, 4, 1, 3
+    units["messages"][4] = 5
+    file = StoreFile("0", 0, units.nbytes)
+    queue = BatchQueue(Files(Directory([file], []), lambda _: units.tobytes()))
+    data = queue.read(1, 6)
+    assert [int.from_bytes(data[at : at + 8], "big") for at in range(0, len(data), 20)] == [0, 100, 100, 200, 200]
 
 
 @contextmanager

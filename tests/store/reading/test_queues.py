@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.store.reading.queues import FileQueues, rocks_queues
-from firearrow.store.reading.storage import LocalStorage
+from firearrow.store.reading.storage import Directory, Files, LocalStorage, StoreFile
 from tests import golden
 from tests.spark import logs
 
@@ -89,3 +89,13 @@ def test_what_the_log_has_no_more_is_not_counted(tmp_path: Path) -> None:
     for number in range(20):
         assert queue.span_from(places[number]) == (number, 20)
         assert queue.first_at_or_after(places[number] + 1, 0, 20) == number + 1
+
+
+def test_bytes_of_a_file_that_is_gone_are_not_those_of_the_next() -> None:
+    files = [StoreFile("a", 0, 40), StoreFile("b", 40, 40)]
+    left = {"a": b"", "b": b"b" * 40}
+    found = Files(Directory(files, []), lambda file: left[file.path])
+    assert found.stored(0, 80) == b""
+    assert found.stored(50, 80) == b"b" * 30
+    left["a"] = b"a" * 30
+    assert found.stored(20, 80) == b"a" * 10

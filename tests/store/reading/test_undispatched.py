@@ -6,7 +6,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.store.queues import Entries, Run, Runs
+from firearrow.store.queues import DispatchedEntries, Run, Runs
 from firearrow.store.reading.undispatched import Collected
 
 ROUNDS = st.lists(
@@ -21,7 +21,7 @@ ROUNDS = st.lists(
 Row = tuple[str, int, int, int]
 
 
-def of_round(parts: list[tuple[str, int, int]], ends: dict[tuple[str, int], int]) -> Entries:
+def of_round(parts: list[tuple[str, int, int]], ends: dict[tuple[str, int], int]) -> DispatchedEntries:
     """So many entries of some queues, each of two messages where the queue is 7."""
     runs, offsets, at = [], [], 0
     for topic, queue_id, count in parts:
@@ -33,10 +33,10 @@ def of_round(parts: list[tuple[str, int, int]], ends: dict[tuple[str, int], int]
     ids = np.array([run.queue_id for run in runs for _ in range(run.start, run.end)], np.int64)
     number = np.arange(at, dtype=np.int64)
     columns = 100 * number, number + 91, -number, number + 1, ids, np.array(offsets, np.int64)
-    return Entries(*columns, Runs.side_by_side(runs), 1 + (ids == 7).astype(np.int64))
+    return DispatchedEntries(*columns, Runs.side_by_side(runs), 1 + (ids == 7).astype(np.int64))
 
 
-def rows(entries: Entries) -> list[Row]:
+def rows(entries: DispatchedEntries) -> list[Row]:
     return [
         (run.topic, run.queue_id, int(entries.queue_offset[row]), int(entries.size[row]))
         for run in entries.each_run()

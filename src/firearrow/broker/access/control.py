@@ -30,7 +30,7 @@ import msgspec
 from firearrow.auth.audit import Audit
 from firearrow.auth.checks import Authentication, Authorization, UsersAndPolicies
 from firearrow.auth.metadata import Metadata, RightsChanged
-from firearrow.auth.model import Action, Kind, UserStatus, no_permission
+from firearrow.auth.model import Action, ResourceType, UserStatus, no_permission
 from firearrow.auth.setup import credentials_of, metadata_of
 from firearrow.broker.access.requestresources import (
     LMQ_MARK,
@@ -57,7 +57,7 @@ from firearrow.store import MessageStore
 from firearrow.wire import requests
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.frame import HOT_HEADERS, AnyCommand
-from firearrow.wire.requests import Ask, Resource, Row
+from firearrow.wire.requests import Ask, PermissionScope, Row
 from firearrow.wire.signature import ACCESS_KEY
 
 ALLOWED_MAX: Final = 10_000  # remembered for each code
@@ -65,13 +65,17 @@ REVIEW_SECONDS: Final = 0.004  # for waiting requests, in one turn of the event 
 NAMED_MAX: Final = 10_000  # topics and groups in one request; each is looked up, in 2 µs
 NOBODY = ""
 
-_KINDS: Final = {Resource.CLUSTER: Kind.CLUSTER, Resource.TOPIC: Kind.TOPIC, Resource.GROUP: Kind.GROUP}
+_KINDS: Final = {
+    PermissionScope.CLUSTER: ResourceType.CLUSTER,
+    PermissionScope.TOPIC: ResourceType.TOPIC,
+    PermissionScope.GROUP: ResourceType.GROUP,
+}
 _CHANGES: Final = requests.Action.CREATE | requests.Action.UPDATE | requests.Action.DELETE
 
 Ext = Mapping[str, str]
 
 
-class _Rule(NamedTuple):
+class _RequestRule(NamedTuple):
     """Fields and decision for the requests of a code.
 
     Allowed requests are remembered by the header ``fields``; with None none is remembered, nor is a request whose field
@@ -87,7 +91,7 @@ class _Rule(NamedTuple):
 class _Need(NamedTuple):
     """Actions on a resource; the user needs one of them."""
 
-    kind: Kind
+    kind: ResourceType
     name: str
     actions: tuple[Action, ...]
 
@@ -157,7 +161,7 @@ def ha_access_of(
             access.credentials,
             lambda name: _secret_of_super(users(), name),
             access.tls.context() if encrypts and access.tls is not None else None,
-            tls.Contexts(config).lasting(SystemClock().monotonic) if encrypts else None,
+            tls.TlsContexts(config).lasting(SystemClock().monotonic) if encrypts else None,
         )
     found = replace(before, changed=Event())  # the listeners were of that role
     events.listen(RightsChanged, lambda it: found.changed(it.username))
@@ -231,7 +235,7 @@ class AccessControl(Senders):
         """Return the secret of an enabled user; raises BrokerError for any other."""
         return self.authentication.password_of(username)
 
-    def check(self, username: str, ip: str, kind: Kind, name: str, actions: Sequence[Action]) -> None:
+    def check(self, username: str, ip: str, kind: ResourceType, name: str, actions: Sequence[Action]) -> None:
         """Raise the BrokerError for a user that may do none of the actions on a topic or group."""
         if not self.asks_rights or self._authorization.is_super(username):
             return
@@ -257,7 +261,7 @@ class AccessControl(Senders):
             return True
         if may_anyone or not self.authentication.has(user):
             return self.authentication.has(user)
-        kind, name, actions = _need_of(Kind.TOPIC, topic or "", (Action.PUB,))
+        kind, name, actions = _need_of(ResourceType.TOPIC, topic or "", (Action.PUB,))
         return self._authorization.allows(user, kind, name if topic else None, actions, ip)
 
     def _may(self, code: Code) -> tuple[bool, bool]:
@@ -271,9 +275,9 @@ class AccessControl(Senders):
         may_all, may_anyone = self._may(row.code)
         if not self._config.authentication_enabled or (may_all and may_anyone):
             return None
-        return self._check_of(row, _Rule((), None) if may_anyone else self._rule_of(row))
+        return self._check_of(row, _RequestRule((), None) if may_anyone else self._rule_of(row))
 
-    def _check_of(self, row: Row, rule: _Rule) -> Check:
+    def _check_of(self, row: Row, rule: _RequestRule) -> Check:
         code, name, header = int(row.code), row.code.name, HOT_HEADERS.get(row.code)
         user_of, audit = self.authentication.user_of, self.audit
         fields, authorize, is_change, text = rule
@@ -320,7 +324,7 @@ class AccessControl(Senders):
 
         return check
 
-    def _rule_of(self, row: Row) -> _Rule:
+    def _rule_of(self, row: Row) -> _RequestRule:
         """Make the function that decides whether a user may send a request of a code."""
         finder = finder_of(row, self._store, self._cluster)
         topic_fields, group_fields = fields_naming(row)
@@ -329,7 +333,7 @@ class AccessControl(Senders):
         find = finder or _in_fields(topic_fields, group_fields)
         remembered = (finder is None or text is not None) and not is_change
         fields = (*topic_fields, *group_fields) if remembered else None
-        return _Rule(fields, self._decider(row, find, is_change=is_change), is_change, text)
+        return _RequestRule(fields, self._decider(row, find, is_change=is_change), is_change, text)
 
     def _decider(self, row: Row, find: Finder, *, is_change: bool) -> _Authorize:
         authorization = self._authorization
@@ -355,24 +359,24 @@ class AccessControl(Senders):
         needs: dict[_Need, None] = {}
         for ask in asks:
             actions = _actions_of(ask)
-            if ask.resource is Resource.CLUSTER:
-                needs[_Need(Kind.CLUSTER, self._cluster, actions)] = None
+            if ask.resource is PermissionScope.CLUSTER:
+                needs[_Need(ResourceType.CLUSTER, self._cluster, actions)] = None
                 continue
-            names = named.topics if ask.resource is Resource.TOPIC else named.groups
+            names = named.topics if ask.resource is PermissionScope.TOPIC else named.groups
             for name in names:
                 need = _need_of(_KINDS[ask.resource], name, actions)
                 if Action.PUB in need.actions and name.startswith(SYSTEM_TOPIC_PREFIX):
                     # Slaves and other brokers of the name ask by the present state: messages in flight, and messages
                     # that wait for their time.
-                    need = _Need(Kind.CLUSTER, self._cluster, (Action.UPDATE,))
+                    need = _Need(ResourceType.CLUSTER, self._cluster, (Action.UPDATE,))
                 needs[need] = None
         if not needs and not named.is_all:
             for ask in asks:
-                needs[_Need(Kind.CLUSTER, self._cluster, _actions_of(ask))] = None
+                needs[_Need(ResourceType.CLUSTER, self._cluster, _actions_of(ask))] = None
         return list(needs)
 
 
-class Holder(Protocol):
+class RequestHolder(Protocol):
     """Part of the broker that holds waiting requests."""
 
     def reviewed(self) -> Iterator[Callable[[], None]]:
@@ -380,7 +384,9 @@ class Holder(Protocol):
         ...
 
 
-def review_of(holders: Iterable[Holder], events: Events, scheduler: Scheduler, monotonic: Callable[[], float]) -> None:
+def review_of(
+    holders: Iterable[RequestHolder], events: Events, scheduler: Scheduler, monotonic: Callable[[], float]
+) -> None:
     """Refuse waiting requests as soon as a change of users or policies forbids them.
 
     The review takes turns of some milliseconds. `Peer.resume` checks requests that are answered meanwhile.
@@ -430,14 +436,14 @@ def _remember(allowed: dict[Hashable, _Pass], key: Hashable, found: _Pass) -> No
     allowed[key] = found
 
 
-def _need_of(kind: Kind, name: str, actions: tuple[Action, ...]) -> _Need:
+def _need_of(kind: ResourceType, name: str, actions: tuple[Action, ...]) -> _Need:
     """Return the need for a name. A retry topic belongs to its group: only its consumers put messages there. A lite
     topic belongs to its parent.
     """
     if is_retry(name):
         of_group = tuple(action for action in actions if action is not Action.PUB)
-        return _Need(Kind.GROUP, group_of(name) or "", of_group or (Action.SUB,))
-    lite = lite_parts(name) if kind is Kind.TOPIC else None
+        return _Need(ResourceType.GROUP, group_of(name) or "", of_group or (Action.SUB,))
+    lite = lite_parts(name) if kind is ResourceType.TOPIC else None
     return _Need(kind, lite[0] if lite else name, actions)
 
 

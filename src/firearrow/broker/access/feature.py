@@ -27,7 +27,7 @@ class AccessFeature(Feature):
         control = self.senders
         return [control.condition] if isinstance(control, access.AccessControl) else []
 
-    def review(self, holders: Sequence[access.Holder]) -> None:
+    def review(self, holders: Sequence[access.RequestHolder]) -> None:
         """Refuse waiting requests as soon as a change of users or policies forbids them."""
         access.review_of(holders, self._base.events, self._base.loop, self._base.clock.monotonic)
 

@@ -14,7 +14,7 @@ from firearrow.auth.metadata import Metadata
 from firearrow.auth.model import Acl, PolicyType, Resource, Subject, User, UserStatus, policies_of
 from firearrow.auth.rights import Rights, gained
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.groups.clients import Channel
+from firearrow.broker.groups.clients import ClientChannel
 from firearrow.errors import BrokerError
 from firearrow.net.refusals import admitted_by
 from firearrow.wire import fastjson
@@ -49,7 +49,7 @@ class AuthProcessor:
 
     # --- users ---
 
-    def create_user(self, _: Channel, request: AnyCommand) -> Response:
+    def create_user(self, _: ClientChannel, request: AnyCommand) -> Response:
         """Create a user (3001)."""
         user = _user_of(request)
         if user.is_super and not self._is_by_super(request):
@@ -60,7 +60,7 @@ class AuthProcessor:
             self._metadata.create_user(user)
         return Response()
 
-    def update_user(self, _: Channel, request: AnyCommand) -> Response:
+    def update_user(self, _: ClientChannel, request: AnyCommand) -> Response:
         """Change the data of a user (3002)."""
         user = _user_of(request)
         if user.is_super and not self._is_by_super(request):
@@ -71,14 +71,14 @@ class AuthProcessor:
         self._metadata.update_user(user)
         return Response()
 
-    def delete_user(self, _: Channel, request: AnyCommand) -> Response:
+    def delete_user(self, _: ClientChannel, request: AnyCommand) -> Response:
         """Delete a user and its policies (3003); a missing user is no error."""
         username = fields_of(request, AuthUser).username
         self._check_may_change(request, username)
         self._metadata.delete_user(username)
         return Response()
 
-    def user(self, _: Channel, request: AnyCommand) -> Response:
+    def user(self, _: ClientChannel, request: AnyCommand) -> Response:
         """Return a user, or an empty body (3004)."""
         username = fields_of(request, AuthUser).username
         if not username.strip():
@@ -86,7 +86,7 @@ class AuthProcessor:
         user = self._metadata.user(username)
         return Response(body=b"" if user is None else fastjson.dumps(self._told(request, user)))
 
-    def users(self, _: Channel, request: AnyCommand) -> Response:
+    def users(self, _: ClientChannel, request: AnyCommand) -> Response:
         """Return users whose names contain a text, or an empty body (3005)."""
         found = self._metadata.list_users(fields_of(request, AuthUsers).filter)
         infos = [self._told(request, user) for user in found]
@@ -159,7 +159,7 @@ class AuthProcessor:
 
     # --- policies ---
 
-    def put_acl(self, _: Channel, request: AnyCommand) -> Response:
+    def put_acl(self, _: ClientChannel, request: AnyCommand) -> Response:
         """Add to the permissions of a subject, or change them (3006, 3007)."""
         header = fields_of(request, AuthSubject)
         acl = body_of(request, AuthAcl) if request.body else AuthAcl()
@@ -170,7 +170,7 @@ class AuthProcessor:
         self._metadata.put_policies(subject, policies_of(acl), may)
         return Response()
 
-    def delete_acl(self, _: Channel, request: AnyCommand) -> Response:
+    def delete_acl(self, _: ClientChannel, request: AnyCommand) -> Response:
         """Delete the permissions of a subject, all of them or those on one resource (3008)."""
         header = fields_of(request, AuthResource)
         resource = Resource.of(header.resource)
@@ -185,12 +185,12 @@ class AuthProcessor:
         )
         return Response()
 
-    def acl(self, _: Channel, request: AnyCommand) -> Response:
+    def acl(self, _: ClientChannel, request: AnyCommand) -> Response:
         """Return the permissions of a subject, or an empty body (3009)."""
         acl = self._metadata.policies(Subject.of(fields_of(request, AuthSubject).subject))
         return Response(body=b"" if acl is None else fastjson.dumps(acl.info()))
 
-    def acls(self, _: Channel, request: AnyCommand) -> Response:
+    def acls(self, _: ClientChannel, request: AnyCommand) -> Response:
         """Return the permissions of subjects whose names, and on resources whose names, contain a text, or an empty
         body (3010).
         """

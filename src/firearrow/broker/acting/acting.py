@@ -30,7 +30,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pulling.longpoll import HeldPulls
-from firearrow.broker.registering.registration import Identity, Registration, addresses_of
+from firearrow.broker.registering.registration import BrokerIdentity, Registration, addresses_of
 from firearrow.broker.replication.slavesync import SlaveSync
 from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.access import OPEN, Access
@@ -128,7 +128,7 @@ class Acting(Service):
         self,
         context: BrokerContext,
         held: HeldPulls,
-        identity: Identity,
+        identity: BrokerIdentity,
         special: MasterOnlyServices,
         registration: Registration,
         sync: SlaveSync,

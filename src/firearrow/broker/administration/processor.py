@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delaying.offsets import DelayOffsets
-from firearrow.broker.groups.clients import Channel
+from firearrow.broker.groups.clients import ClientChannel
 from firearrow.broker.metrics.stats import BrokerStats
 from firearrow.broker.timing.counts import TimerCounts
 from firearrow.config import changes
@@ -20,7 +20,7 @@ from firearrow.message.names import TIMER_TOPIC
 from firearrow.net.server import Steps
 from firearrow.store import TimerStore
 from firearrow.wire import fastjson
-from firearrow.wire.admin_bodies import QueueCheck
+from firearrow.wire.admin_bodies import QueueCheckResult
 from firearrow.wire.bodies import KVTable
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, fields_of
@@ -91,7 +91,7 @@ class BrokerAdminProcessor:
         self._replicas = context.replicas
         self._delay_offsets = delay_offsets
 
-    def update_config(self, _: Channel, request: AnyCommand) -> Response:
+    def update_config(self, _: ClientChannel, request: AnyCommand) -> Response:
         """25: change keys of the configuration, all or none."""
         pairs = _pairs_of(request.body)
         if any(map(self._settings.is_fixed, pairs)):
@@ -108,12 +108,12 @@ class BrokerAdminProcessor:
             self._topics.touch()  # name servers hold it as a part of each topic
         return Response()
 
-    def config(self, _: Channel, __: AnyCommand) -> Response:
+    def config(self, _: ClientChannel, __: AnyCommand) -> Response:
         """26: the whole configuration."""
         version = fastjson.dumps(self._settings.version).decode()
         return Response(fields={"version": version}, body=self._settings.text().encode())
 
-    def runtime_info(self, _: Channel, __: AnyCommand) -> Response:
+    def runtime_info(self, _: ClientChannel, __: AnyCommand) -> Response:
         """28: activity of the broker and state of its store."""
         facts = {**_ABSENT, **self._facts(), **traffic_of(self._stats), **self._store.runtime_facts()}
         return Response(body=fastjson.dumps(KVTable(dict(sorted(facts.items())))))
@@ -140,7 +140,7 @@ class BrokerAdminProcessor:
             "timerReadBehind": str(timers.late_ms(self._clock.now_ms()) // 1000),
         }
 
-    def timer_progress(self, _: Channel, __: AnyCommand) -> Response:
+    def timer_progress(self, _: ClientChannel, __: AnyCommand) -> Response:
         """60: progress of the timer, as in ``timercheck``.
 
         A time before which nothing waits counts as read, as in RocketMQ: so a slave knows that messages are delivered,
@@ -152,34 +152,34 @@ class BrokerAdminProcessor:
             progress = progress._replace(read_ms=read_ms)
         return Response(body=timers.content(progress))
 
-    def timer_counts(self, _: Channel, __: AnyCommand) -> Response:
+    def timer_counts(self, _: ClientChannel, __: AnyCommand) -> Response:
         """61: count of messages of each topic that wait for their time."""
         return Response(body=fastjson.dumps(self._timer_counts.metrics()))
 
-    def cold_limits(self, _: Channel, __: AnyCommand) -> Response:
+    def cold_limits(self, _: ClientChannel, __: AnyCommand) -> Response:
         """2003: limits for reads of old messages; there are none.
 
         The thresholds are RocketMQ's defaults, where limits are off.
         """
         return Response(body=fastjson.dumps(_NO_COLD_LIMITS))
 
-    def ha_status(self, _: Channel, __: AnyCommand) -> Response:
+    def ha_status(self, _: ClientChannel, __: AnyCommand) -> Response:
         """907: progress of the slaves or, on a slave, of this broker."""
         return Response(body=fastjson.dumps(self._replicas.status()))
 
-    def reset_master_flush(self, _: Channel, request: AnyCommand) -> Response:
+    def reset_master_flush(self, _: ClientChannel, request: AnyCommand) -> Response:
         """908: set the flush offset of the master, as a slave sees it; a master ignores it."""
         physical_offset = fields_of(request, FlushOffset).master_flush_offset
         if physical_offset is not None and self._replicas.is_slave:
             self._store.checkpoint.master_flushed_offset = physical_offset
         return Response()
 
-    def delays(self, _: Channel, __: AnyCommand) -> Response:
+    def delays(self, _: ClientChannel, __: AnyCommand) -> Response:
         """45: progress of the deliveries by delay level, for slaves."""
         self._delay_offsets.settle(self._store.flushed_offset)
         return Response(body=fastjson.dumps(self._delay_offsets.settled()))
 
-    def counter(self, _: Channel, request: AnyCommand) -> Response:
+    def counter(self, _: ClientChannel, request: AnyCommand) -> Response:
         """315: one counter over the last minute, hour and day."""
         header = fields_of(request, ViewBrokerStats)
         found = self._stats.view(header.stats_name, header.stats_key)
@@ -189,7 +189,7 @@ class BrokerAdminProcessor:
             )
         return Response(body=fastjson.dumps(found))
 
-    def read_log(self, _: Channel, request: AnyCommand) -> Response:
+    def read_log(self, _: ClientChannel, request: AnyCommand) -> Response:
         """2004: turn read-ahead of the log by the system on or off, until the broker stops."""
         mode = fields_of(request, ReadMode).mode
         if mode not in (_READ_AHEAD, _READ_RANDOMLY):
@@ -197,16 +197,16 @@ class BrokerAdminProcessor:
         self._store.advise(read_ahead=mode == _READ_AHEAD)
         return Response(remark=f"set commitlog readahead mode success, mode: {mode}")
 
-    def check_queues(self, _: Channel, request: AnyCommand) -> Response:
+    def check_queues(self, _: ClientChannel, request: AnyCommand) -> Response:
         """354: compare queues in files with their copies in RocksDB; here there are no copies.
 
         Java: AdminBrokerProcessor#checkRocksdbCqWriteProgress writes the outcome only to its log.
         """
         fields_of(request, CheckQueues)
-        found = QueueCheck("queues are stored in one form only, no need to check", _CHECKED)
+        found = QueueCheckResult("queues are stored in one form only, no need to check", _CHECKED)
         return Response(body=fastjson.dumps(found))
 
-    def clean_queues(self, _: Channel, __: AnyCommand) -> Steps:
+    def clean_queues(self, _: ClientChannel, __: AnyCommand) -> Steps:
         """306: delete the queues whose messages are no longer in the log."""
         for queue in self._store.delete_expired_queues():
             log.warning(
@@ -215,7 +215,7 @@ class BrokerAdminProcessor:
             yield
         return Response()
 
-    def clean_topics(self, _: Channel, __: AnyCommand) -> Steps:
+    def clean_topics(self, _: ClientChannel, __: AnyCommand) -> Steps:
         """316: delete the queues of topics that are not configured."""
         yield from self._store.dispatch_in_steps()
         for topic in self._store.delete_unused_topics(self._topics.table):
@@ -223,7 +223,7 @@ class BrokerAdminProcessor:
             yield
         return Response()
 
-    def clean_log(self, _: Channel, __: AnyCommand) -> Response:
+    def clean_log(self, _: ClientChannel, __: AnyCommand) -> Response:
         """329: delete expired CommitLog files, at any hour."""
         self._store.clean_on_request()
         return Response()

@@ -19,7 +19,13 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from firearrow.broker.offsets.table import ConsumerOffsets
-from firearrow.broker.pop.records import CHECKPOINT_TAG, Acknowledgement, Checkpoint, acknowledgement_of, checkpoint_of
+from firearrow.broker.pop.records import (
+    CHECKPOINT_TAG,
+    Acknowledgement,
+    PopCheckpoint,
+    acknowledgement_of,
+    checkpoint_of,
+)
 from firearrow.broker.topics.table import TopicTable
 from firearrow.errors import MessageError
 from firearrow.message import names
@@ -33,7 +39,7 @@ log = logging.getLogger(__name__)
 RECORDS_MAX: Final = 10_000  # decoded for one kind: about 0.2 s
 
 
-class Waiting(NamedTuple):
+class PendingMessages(NamedTuple):
     """Count of waiting messages of a kind; ``sense`` qualifies an inexact count."""
 
     kind: str
@@ -51,7 +57,7 @@ def warn_of_waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOf
         )
 
 
-def waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -> list[Waiting]:
+def waiting(store: MessageStore, topics: TopicTable, offsets: ConsumerOffsets) -> list[PendingMessages]:
     """Count the waiting messages of a store, by kind; kinds without any are left out."""
     found = _Count(store, topics, offsets)
     kinds = [found.rocksdb_halves()]
@@ -68,7 +74,7 @@ class _Count:
         prefix = names.revive_topic("")  # the cluster may have had another name
         self._revive_topics = [topic for topic in topics.table if topic.startswith(prefix)]
 
-    def timed_and_taken(self) -> tuple[Waiting, Waiting]:
+    def timed_and_taken(self) -> tuple[PendingMessages, PendingMessages]:
         """Messages with a delivery time, and messages that POP consumers took and did not acknowledge.
 
         POP's checkpoints are messages with a delivery time, too, until they are due; then they are in the revive topic.
@@ -81,7 +87,7 @@ class _Count:
         if wheel is not None and units <= RECORDS_MAX:
             of_pop += self._pop_on(wheel)
         is_known = (wheel is not None or not new) and max(units, len(new)) <= RECORDS_MAX
-        timers = Waiting("messages with a delivery time", units + len(new) - len(of_pop), _up_to(is_known))
+        timers = PendingMessages("messages with a delivery time", units + len(new) - len(of_pop), _up_to(is_known))
         for topic in self._revive_topics:
             for queue_id in self._queue_ids(topic):
                 done = self._offsets.query(names.REVIVE_GROUP, topic, queue_id)
@@ -89,14 +95,14 @@ class _Count:
                 is_known = is_known and len(due) <= RECORDS_MAX
                 of_pop += self._views(topic, queue_id, due)
         text = "messages that POP consumers took and did not acknowledge"
-        return timers, Waiting(text, _unacknowledged(of_pop), "" if is_known else "about ")
+        return timers, PendingMessages(text, _unacknowledged(of_pop), "" if is_known else "about ")
 
-    def rocksdb_halves(self) -> Waiting:
+    def rocksdb_halves(self) -> PendingMessages:
         """Halves of brokers with ``transRocksDBEnable``; their decisions are in a database."""
         left = self._left(names.ROCKSDB_TRANS_HALF_TOPIC, 0, 0)
-        return Waiting("halves of transactions (transRocksDBEnable)", len(left), "up to ")
+        return PendingMessages("halves of transactions (transRocksDBEnable)", len(left), "up to ")
 
-    def retries(self) -> Waiting:
+    def retries(self) -> PendingMessages:
         """Count the messages in POP's retry topics. Without a timer wheel no consumer pops, and no other consumer reads
         those topics.
         """
@@ -107,7 +113,7 @@ class _Count:
             if topic.startswith((f"{retry}_", f"{retry}+")):
                 for queue_id in self._queue_ids(topic):
                     count += len(self._left(topic, queue_id, queues.get(queue_id, 0)))
-        return Waiting("messages that POP consumers must get again", count)
+        return PendingMessages("messages that POP consumers must get again", count)
 
     def _queue_ids(self, topic: str) -> range:
         config = self._topics.get(topic)
@@ -171,6 +177,6 @@ def _unacknowledged(views: Iterable[MessageView]) -> int:
     return len(taken - acknowledged)
 
 
-def _batch(record: Checkpoint | Acknowledgement) -> tuple[object, ...]:
+def _batch(record: PopCheckpoint | Acknowledgement) -> tuple[object, ...]:
     """Key that a checkpoint and its acknowledgements share."""
     return record.topic, record.group, record.queue_id, record.start_offset, record.pop_ms

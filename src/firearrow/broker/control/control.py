@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from typing import Final, Protocol
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.control.controllers import Controllers, Mastery, NumberFile
+from firearrow.broker.control.controllers import ControllerClient, Mastery, NumberFile
 from firearrow.broker.replication.switchreplicas import ReplicaState, SwitchReplicas
 from firearrow.errors import BrokerError, FirearrowError
 from firearrow.net.tasks import TaskService
@@ -65,10 +65,10 @@ class Player(Protocol):
         ...
 
 
-class Control(TaskService):
+class RoleControl(TaskService):
     """Keeps a broker in the role that controllers decide."""
 
-    def __init__(self, player: Player, controllers: Controllers, store: StoreConfig) -> None:
+    def __init__(self, player: Player, controllers: ControllerClient, store: StoreConfig) -> None:
         super().__init__("controllers")
         self._player = player
         self._controllers = controllers

@@ -27,8 +27,8 @@ from firearrow.auth.metadata import Metadata
 from firearrow.broker.access.control import access_of, ha_access_of
 from firearrow.broker.admission import Check, Condition
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.control.control import Control
-from firearrow.broker.control.controllers import Controllers, Mastery, mastery_of
+from firearrow.broker.control.control import RoleControl
+from firearrow.broker.control.controllers import ControllerClient, Mastery, mastery_of
 from firearrow.broker.core import Broker
 from firearrow.broker.feature import Base, Handlers
 from firearrow.broker.replication.refusals import refused_alone, refused_by_slave
@@ -111,7 +111,7 @@ class ControlledBroker(Broker):
             fs=fs,
             role=ControlledRole(self, store_config.ha_listen_port),
         )
-        self.control: Control | None = None
+        self.control: RoleControl | None = None
         self._listens = "", 0, 0  # host, requested port, actual port
         self.is_open = False
 
@@ -125,8 +125,8 @@ class ControlledBroker(Broker):
         """
         bound = await super().start(host, port)
         self._listens = host, port, bound
-        controllers = Controllers(self.config, self._clock, access_of(self.config), self.address)
-        self.control = control = Control(self, controllers, self._store_config)
+        controllers = ControllerClient(self.config, self._clock, access_of(self.config), self.address)
+        self.control = control = RoleControl(self, controllers, self._store_config)
         try:
             await control.start()
         except BaseException:

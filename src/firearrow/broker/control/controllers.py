@@ -60,7 +60,7 @@ def mastery_of(command: AnyCommand) -> Mastery:
     )
 
 
-class Controllers:
+class ControllerClient:
     """The controllers of a broker. ``address`` is the broker's address for clients."""
 
     def __init__(self, config: BrokerConfig, clock: Clock, access: Access, address: str) -> None:

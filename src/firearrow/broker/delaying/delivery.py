@@ -27,7 +27,7 @@ from msgspec.structs import replace
 from firearrow.broker.delaying.offsets import DelayOffsets
 from firearrow.broker.delaying.redelivery import LevelDeliveries, stated_due_ms
 from firearrow.broker.metrics.tally import DELAY, Tally
-from firearrow.broker.sending.puts import Draft, Puts, again, draft_of_content, wait_elsewhere
+from firearrow.broker.sending.puts import Puts, UnstoredMessage, again, draft_of_content, wait_elsewhere
 from firearrow.broker.topics.table import QUEUE_NUMS_MAX, TopicTable
 from firearrow.broker.turns import LOOK_SECONDS_MAX, TURN_STEPS_MAX, TurnService, steps_of_turn
 from firearrow.clock import Clock
@@ -91,7 +91,7 @@ class DelayRedirection:
     def __init__(self, levels: DelayLevels) -> None:
         self._levels = levels
 
-    def __call__(self, draft: Draft, now_ms: int) -> None:
+    def __call__(self, draft: UnstoredMessage, now_ms: int) -> None:
         """Redirect a draft if it has a level; BrokerError for a level that is no number."""
         level = delay_level(draft.properties)
         if level <= 0 or draft.topic in _NEVER_DELAYED:
@@ -365,7 +365,7 @@ class DelayedDelivery(TurnService):
         draft.prepared_transaction_offset = content.physical_offset
         self._put(draft, level, entry, now_ms)
 
-    def _put(self, draft: Draft, level: int, entry: QueueEntry, now_ms: int) -> None:
+    def _put(self, draft: UnstoredMessage, level: int, entry: QueueEntry, now_ms: int) -> None:
         """Put a message, and if that fails, put it without LMQs: there may be too many now.
 
         Java: retries it without end, and all messages behind it wait.

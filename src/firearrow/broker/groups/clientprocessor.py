@@ -17,8 +17,8 @@ from firearrow.broker.groups.clients import (
     EXPRESSION_LENGTH_MAX,
     NAME_CHARS_MAX,
     WORD_CHARS_MAX,
-    Channel,
-    Member,
+    ClientChannel,
+    GroupMember,
     fault_of,
 )
 from firearrow.broker.groups.filters import ConsumerFilters, filter_of
@@ -77,7 +77,7 @@ class ClientProcessor:
         self._filters = filters
         self._senders = context.senders
 
-    def heartbeat(self, peer: Channel, request: AnyCommand) -> Steps:
+    def heartbeat(self, peer: ClientChannel, request: AnyCommand) -> Steps:
         """34: register a client, its groups and their retry topics.
 
         The answer tells whether the client must send its subscriptions.
@@ -86,7 +86,7 @@ class ClientProcessor:
         _check_size(beat)
         yield
         user = self._senders.user_of(request)
-        member = Member(peer, beat.client_id, request.language, request.version, user)
+        member = GroupMember(peer, beat.client_id, request.language, request.version, user)
         fingerprint = beat.heartbeat_fingerprint
         without_sub = fingerprint != 0 and beat.without_sub
         must_send_all = fingerprint == 0
@@ -103,7 +103,7 @@ class ClientProcessor:
             yield
         return Response(fields={"IS_SUPPORT_HEART_BEAT_V2": True, "IS_SUB_CHANGE": must_send_all})
 
-    def _register_consumer(self, data: ConsumerData, member: Member, *, keep: bool) -> Generator[None, None, bool]:
+    def _register_consumer(self, data: ConsumerData, member: GroupMember, *, keep: bool) -> Generator[None, None, bool]:
         rejected = self._settings.broker.reject_pull_consumer_enable
         if rejected and data.consume_type == CONSUME_ACTIVELY:
             return False
@@ -122,7 +122,7 @@ class ClientProcessor:
         self._clients.register_consumer(data, member, notify=config.notify_consumer_ids_changed_enable, keep=keep)
         return True
 
-    def unregister(self, peer: Channel, request: AnyCommand) -> Response:
+    def unregister(self, peer: ClientChannel, request: AnyCommand) -> Response:
         """35: remove a client from a producer group, a consumer group, or one of each."""
         header = fields_of(request, UnregisterClient)
         if header.producer_group is not None:
@@ -133,7 +133,7 @@ class ClientProcessor:
             self._clients.unregister_consumer(header.consumer_group, peer, notify=notify)
         return Response()
 
-    def consumer_ids(self, _: Channel, request: AnyCommand) -> Answer:
+    def consumer_ids(self, _: ClientChannel, request: AnyCommand) -> Answer:
         """38: the members of a consumer group, which divide the queues by it."""
         name = fields_of(request, ConsumerGroupHeader).consumer_group
         group = self._clients.consumer_group(name)
@@ -141,19 +141,19 @@ class ClientProcessor:
             raise BrokerError(ResponseCode.SYSTEM_ERROR, f"no consumer for this group, {name}")
         return answer_in_steps(ConsumerIdList(group.client_ids()))
 
-    def lock(self, _: Channel, request: AnyCommand) -> Answer:
+    def lock(self, _: ClientChannel, request: AnyCommand) -> Answer:
         """41: lock queues, or renew the locks; answers the queues that are the client's now."""
         asked = body_of(request, LockRequest)
         held = self._locks.lock(asked.consumer_group, asked.mq_set, asked.client_id)
         return answer_in_steps(LockResult(held))
 
-    def unlock(self, _: Channel, request: AnyCommand) -> Response:
+    def unlock(self, _: ClientChannel, request: AnyCommand) -> Response:
         """42: unlock queues."""
         asked = body_of(request, LockRequest)
         self._locks.unlock(asked.consumer_group, asked.mq_set, asked.client_id)
         return Response()
 
-    def check_config(self, _: Channel, request: AnyCommand) -> Response:
+    def check_config(self, _: ClientChannel, request: AnyCommand) -> Response:
         """46: check a subscription."""
         if not request.body:
             return Response()
@@ -162,7 +162,7 @@ class ClientProcessor:
             filter_of(self._settings.broker, wanted.sub_string, wanted.expression_type)
         return Response()
 
-    def consumer_connections(self, _: Channel, request: AnyCommand) -> Answer:
+    def consumer_connections(self, _: ClientChannel, request: AnyCommand) -> Answer:
         """203: the members of a consumer group and its subscriptions."""
         header = fields_of(request, ConsumersOfGroup)
         name = header.consumer_group
@@ -182,7 +182,7 @@ class ClientProcessor:
         )
         return answer_in_steps(connections)
 
-    def producer_connections(self, _: Channel, request: AnyCommand) -> Answer:
+    def producer_connections(self, _: ClientChannel, request: AnyCommand) -> Answer:
         """204: the members of a producer group."""
         name = fields_of(request, ProducerGroupHeader).producer_group
         members = self._clients.producers(name)
@@ -191,7 +191,7 @@ class ClientProcessor:
         connections = ProducerConnection([member.connection() for member in members])
         return answer_in_steps(connections)
 
-    def producers(self, _: Channel, __: AnyCommand) -> Steps:
+    def producers(self, _: ClientChannel, __: AnyCommand) -> Steps:
         """328: the members of all producer groups."""
         table: dict[str, list[ProducerInfo]] = {}
         for group, members in self._clients.producer_groups():
@@ -199,7 +199,7 @@ class ClientProcessor:
             yield
         return (yield from answer_in_steps(ProducerTable(table)))
 
-    def _producer(self, member: Member) -> ProducerInfo:
+    def _producer(self, member: GroupMember) -> ProducerInfo:
         silent_ms = int((self._clock.monotonic() - member.heard) * 1000)
         return ProducerInfo(
             member.client_id,
@@ -209,7 +209,7 @@ class ClientProcessor:
             self._clock.now_ms() - silent_ms,
         )
 
-    def subscription(self, _: Channel, request: AnyCommand) -> Response:
+    def subscription(self, _: ClientChannel, request: AnyCommand) -> Response:
         """345: the present subscription of a group to a topic."""
         header = fields_of(request, GroupAndTopic)
         found = self._clients.subscription(header.group, header.topic)

@@ -32,7 +32,7 @@ from firearrow.wire.binary import LANGUAGES
 from firearrow.wire.client_bodies import (
     BROADCASTING,
     SUBSCRIBE_ALL,
-    Connection,
+    ClientConnection,
     ConsumerData,
     MemberChange,
     SubscriptionData,
@@ -54,7 +54,7 @@ _MEMBER_BYTES, _SUBSCRIPTION_BYTES, _TAG_BYTES = 600, 400, 160
 _CACHED_CHARS_MAX: Final = 1024  # longer expressions are parsed each time, not kept
 
 
-class Channel(Protocol):
+class ClientChannel(Protocol):
     """Connection as this module sees it (``net.server.Peer`` is one)."""
 
     address: str
@@ -171,13 +171,13 @@ def subscription_of(data: SubscriptionData) -> Subscription:
     return Subscription(data, parse_tags(data.sub_string))
 
 
-class Member:
+class GroupMember:
     """One connection's membership in one group; ``user`` has signed for it, if access control is on."""
 
     __slots__ = ("channel", "client_id", "heard", "language", "user", "version")
 
     def __init__(
-        self, channel: Channel, client_id: str, language: str | int | None, version: int, user: str = ""
+        self, channel: ClientChannel, client_id: str, language: str | int | None, version: int, user: str = ""
     ) -> None:
         self.user = user
         self.channel = channel
@@ -192,12 +192,12 @@ class Member:
         """The user, and the id of the client."""
         return self.user, self.client_id
 
-    def connection(self) -> Connection:
+    def connection(self) -> ClientConnection:
         """Connection in the form for administrators."""
-        return Connection(self.client_id, self.channel.address, self.language, self.version)
+        return ClientConnection(self.client_id, self.channel.address, self.language, self.version)
 
 
-Members = dict[Channel, Member]
+Members = dict[ClientChannel, GroupMember]
 
 
 class ConsumerGroup:
@@ -220,7 +220,7 @@ class ConsumerGroup:
         """Return the ids of the members."""
         return [member.client_id for member in self.members.values()]
 
-    def member(self, client_id: str) -> Member | None:
+    def member(self, client_id: str) -> GroupMember | None:
         """Return the member with an id."""
         found = (member for member in self.members.values() if member.client_id == client_id)
         return next(found, None)
@@ -237,10 +237,10 @@ class ConsumerGroup:
         return after.keys() != before.keys()
 
 
-GroupsOf = dict[Channel, dict[str, int]]  # the kept bytes, by group
+GroupsOf = dict[ClientChannel, dict[str, int]]  # the kept bytes, by group
 
 
-def _size_of(member: Member, group: str, subscriptions: Iterable[SubscriptionData] = ()) -> int:
+def _size_of(member: GroupMember, group: str, subscriptions: Iterable[SubscriptionData] = ()) -> int:
     """Approximate memory of a heartbeat."""
     size = _MEMBER_BYTES + len(group) + len(member.client_id)
     for data in subscriptions:
@@ -262,7 +262,7 @@ class ClientRegistry:
         self._producers: dict[str, Members] = {}
         # By client id and user: the groups in which a client is a producer, and its connection in each; the newest is
         # last. The first user of an id keeps it as long as it is registered.
-        self._producing: dict[str, dict[str, dict[tuple[str, Channel], None]]] = {}
+        self._producing: dict[str, dict[str, dict[tuple[str, ClientChannel], None]]] = {}
         self._consumers: dict[str, ConsumerGroup] = {}
         self._fingerprints: dict[str, int] = {}
         self.member_log: Final = MemberLog(clock)
@@ -282,7 +282,7 @@ class ClientRegistry:
         """Return all consumer groups that have members."""
         return list(self._consumers.items())
 
-    def groups_of(self, channel: Channel) -> list[str]:
+    def groups_of(self, channel: ClientChannel) -> list[str]:
         """Return the groups of a connection."""
         return sorted({*self._produces.get(channel, ()), *self._consumes.get(channel, ())})
 
@@ -291,15 +291,15 @@ class ClientRegistry:
         found = self._consumers.get(group)
         return None if found is None else found.subscriptions.get(topic)
 
-    def producers(self, group: str) -> list[Member]:
+    def producers(self, group: str) -> list[GroupMember]:
         """Return the members of a producer group."""
         return list(self._producers.get(group, {}).values())
 
-    def producer_groups(self) -> list[tuple[str, list[Member]]]:
+    def producer_groups(self) -> list[tuple[str, list[GroupMember]]]:
         """Return all producer groups with their members."""
         return [(group, list(members.values())) for group, members in self._producers.items()]
 
-    def producer(self, client_id: str) -> Channel | None:
+    def producer(self, client_id: str) -> ClientChannel | None:
         """Return the connection of a client that is a producer, None if there is none.
 
         Clients choose their ids, so a second user can't take the id of the first. Java: ProducerManager#findChannel
@@ -318,7 +318,7 @@ class ClientRegistry:
         """Return the consumer groups with members that subscribe to a topic."""
         return {name for name, group in self._consumers.items() if topic in group.subscriptions}
 
-    def register_producer(self, group: str, member: Member) -> None:
+    def register_producer(self, group: str, member: GroupMember) -> None:
         """Register a producer's heartbeat; BrokerError if its connection uses too much memory."""
         _join(self._produces, member.channel, group, _size_of(member, group))
         members = self._producers.setdefault(group, {})
@@ -330,7 +330,9 @@ class ClientRegistry:
             places = self._producing.setdefault(member.client_id, {}).setdefault(member.user, {})
             places[group, member.channel] = None
 
-    def register_consumer(self, data: ConsumerData, member: Member, *, notify: bool = True, keep: bool = False) -> None:
+    def register_consumer(
+        self, data: ConsumerData, member: GroupMember, *, notify: bool = True, keep: bool = False
+    ) -> None:
         """Register a consumer's heartbeat, and notify the group if it has changed.
 
         ``notify`` False: the group's configuration wants no notifications. ``keep``: the heartbeat came without
@@ -364,7 +366,7 @@ class ClientRegistry:
         self._fingerprints[group] = fingerprint
         return before != fingerprint and (without_sub or before is not None)
 
-    def unregister_producer(self, group: str, channel: Channel) -> None:
+    def unregister_producer(self, group: str, channel: ClientChannel) -> None:
         """Remove a connection from a producer group."""
         members = self._producers.get(group, {})
         member = members.pop(channel, None)
@@ -374,7 +376,7 @@ class ClientRegistry:
         if not members:
             self._producers.pop(group, None)
 
-    def _forget_producing(self, group: str, member: Member) -> None:
+    def _forget_producing(self, group: str, member: GroupMember) -> None:
         users = self._producing[member.client_id]
         places = users[member.user]
         del places[group, member.channel]
@@ -383,7 +385,7 @@ class ClientRegistry:
         if not users:
             del self._producing[member.client_id]
 
-    def unregister_consumer(self, group: str, channel: Channel, *, notify: bool = True) -> None:
+    def unregister_consumer(self, group: str, channel: ClientChannel, *, notify: bool = True) -> None:
         """Remove a connection from a consumer group."""
         found = self._consumers.get(group)
         member = None if found is None else found.members.pop(channel, None)
@@ -392,7 +394,7 @@ class ClientRegistry:
             self.member_log.note(group, member.client_id, joined=False)
             self._member_left(found, notify=notify)
 
-    def forget(self, channel: Channel) -> None:
+    def forget(self, channel: ClientChannel) -> None:
         """Remove a connection that has ended from its groups, and notify the others."""
         for group in list(self._produces.get(channel, ())):
             self.unregister_producer(group, channel)
@@ -408,7 +410,7 @@ class ClientRegistry:
             self.forget(channel)
             channel.close("no heartbeat came in time")
 
-    def _hear(self, members: Members, member: Member) -> bool:
+    def _hear(self, members: Members, member: GroupMember) -> bool:
         """Note a heartbeat; return True if the connection is new in the group."""
         known = members.get(member.channel)
         if known is None or known.who != member.who:
@@ -427,13 +429,13 @@ class ClientRegistry:
             self.changed(MembersChanged(group.name, notify))
 
 
-def _join(groups_of: GroupsOf, channel: Channel, group: str, size: int) -> None:
+def _join(groups_of: GroupsOf, channel: ClientChannel, group: str, size: int) -> None:
     before = groups_of.get(channel, {}).get(group, 0)
     channel.keep(size - before)
     groups_of.setdefault(channel, {})[group] = size
 
 
-def _leave(groups_of: GroupsOf, channel: Channel, group: str) -> None:
+def _leave(groups_of: GroupsOf, channel: ClientChannel, group: str) -> None:
     groups = groups_of[channel]
     channel.keep(-groups.pop(group))
     if not groups:

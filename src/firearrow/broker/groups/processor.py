@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from firearrow.broker.answers import answer_in_steps
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.groups.clients import Channel
+from firearrow.broker.groups.clients import ClientChannel
 from firearrow.broker.topics.processor import is_version, page_of
 from firearrow.errors import BrokerError
 from firearrow.message import names
@@ -32,14 +32,14 @@ class GroupAdminProcessor:
         self._groups = context.groups
         self._offsets = context.offsets
 
-    def put(self, _: Channel, request: AnyCommand) -> Response:
+    def put(self, _: ClientChannel, request: AnyCommand) -> Response:
         """200: create a group or change it."""
         config = body_of(request, SubscriptionGroupConfig)
         _check(config)
         self._groups.put(config)
         return Response()
 
-    def put_list(self, _: Channel, request: AnyCommand) -> Steps:
+    def put_list(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """225: create or change groups, all or none."""
         configs = body_of(request, GroupConfigList).group_config_list
         for config in configs:
@@ -48,7 +48,7 @@ class GroupAdminProcessor:
         self._groups.put_all(configs)
         return Response()
 
-    def list_all(self, _: Channel, request: AnyCommand) -> Answer:
+    def list_all(self, _: ClientChannel, request: AnyCommand) -> Answer:
         """201: all groups, or a page of them (see 21)."""
         header = fields_of(request, GetAllSubscriptionGroup)
         table = self._groups.table
@@ -63,7 +63,7 @@ class GroupAdminProcessor:
         )
         return answer_in_steps(body, {"totalGroupNum": len(table)})
 
-    def delete(self, _: Channel, request: AnyCommand) -> Response:
+    def delete(self, _: ClientChannel, request: AnyCommand) -> Response:
         """207: delete a group; one that does not exist is no error."""
         header = fields_of(request, DeleteSubscriptionGroup)
         self._groups.delete(header.group_name)
@@ -71,7 +71,7 @@ class GroupAdminProcessor:
             self._offsets.delete_group(header.group_name)
         return Response()
 
-    def delete_all(self, _: Channel, request: AnyCommand) -> Steps:
+    def delete_all(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """5003: delete groups, all or none; RocketMQ has it from 5.5.1 on."""
         asked = body_of(request, GroupNames)
         for group in asked.group_name_list:
@@ -84,7 +84,7 @@ class GroupAdminProcessor:
             yield
         return Response()
 
-    def get(self, _: Channel, request: AnyCommand) -> Response:
+    def get(self, _: ClientChannel, request: AnyCommand) -> Response:
         """352: the config of a group, which is created if automatic creation is enabled."""
         group = fields_of(request, GetSubscriptionGroup).group
         config = self._groups.find(group)
@@ -92,7 +92,7 @@ class GroupAdminProcessor:
             raise BrokerError(ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST, f"No group in this broker. group: {group}")
         return Response(body=fastjson.dumps(config))
 
-    def forbid(self, _: Channel, request: AnyCommand) -> Response:
+    def forbid(self, _: ClientChannel, request: AnyCommand) -> Response:
         """353: forbid a group to read a topic, or allow it; answers the present state.
 
         Java: AdminBrokerProcessor#updateAndGetGroupForbidden accepts any names, and keeps them.

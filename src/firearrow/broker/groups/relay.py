@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.groups.clients import Member
+from firearrow.broker.groups.clients import GroupMember
 from firearrow.broker.pulling.queries import record_at
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message.ids import decode_offset_id
@@ -120,7 +120,7 @@ class RelayProcessor:
 
 
 def _asked_for_status(
-    member: Member, fields: Mapping[str, FieldValue], found: dict[str, dict[MessageQueue, int]]
+    member: GroupMember, fields: Mapping[str, FieldValue], found: dict[str, dict[MessageQueue, int]]
 ) -> Answered | None:
     """Call a consumer, and store its answer when it comes; None if it can't be called."""
 
@@ -155,7 +155,7 @@ def _status_of(answer: AnyCommand) -> ConsumerStatus:
     return body_of(answer, ConsumerStatus)
 
 
-def _log_silence(member: Member, error: OSError | BrokerError) -> None:
+def _log_silence(member: GroupMember, error: OSError | BrokerError) -> None:
     log.warning(
         "consumer does not return its offsets",
         extra={"client_id": member.client_id, "address": member.channel.address, "error": error},

@@ -10,7 +10,7 @@ from heapq import heappush, heappushpop
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.groups.clients import Channel
+from firearrow.broker.groups.clients import ClientChannel
 from firearrow.broker.lite import facts
 from firearrow.broker.lite.topics import LiteTopics
 from firearrow.errors import BrokerError
@@ -48,7 +48,7 @@ class LiteAdminProcessor:
         self._offsets = context.offsets
         self._lite = lite
 
-    def of_broker(self, _: Channel, __: AnyCommand) -> Steps:
+    def of_broker(self, _: ClientChannel, __: AnyCommand) -> Steps:
         """200074: answer with the counts of the broker's lite topics."""
         lmqs = yield from self._count(LMQ_PREFIX)
         parents = {
@@ -70,7 +70,7 @@ class LiteAdminProcessor:
         )
         return Response(body=fastjson.dumps(info))
 
-    def of_parent(self, _: Channel, request: AnyCommand) -> Steps:
+    def of_parent(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """200075: answer with the count of a topic's lite topics, and its groups."""
         name = fields_of(request, LiteParent).topic
         topic = self._parent(name)
@@ -99,7 +99,7 @@ class LiteAdminProcessor:
                 found.setdefault(parent, []).append(name)
         return found
 
-    def of_topic(self, _: Channel, request: AnyCommand) -> Response:
+    def of_topic(self, _: ClientChannel, request: AnyCommand) -> Response:
         """200076: answer with the subscribers of a lite topic, and its offsets."""
         header = fields_of(request, LiteTopic)
         self._parent(header.parent_topic)
@@ -118,7 +118,7 @@ class LiteAdminProcessor:
         )
         return Response(body=fastjson.dumps(info))
 
-    def of_client(self, _: Channel, request: AnyCommand) -> Response:
+    def of_client(self, _: ClientChannel, request: AnyCommand) -> Response:
         """200077: answer with the subscriptions of a client."""
         header = fields_of(request, LiteClient)
         self._parent(header.parent_topic)
@@ -140,7 +140,7 @@ class LiteAdminProcessor:
 
     # --- lag of a group ---
 
-    def of_group(self, _: Channel, request: AnyCommand) -> Steps:
+    def of_group(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """200078: answer with the lag of a group, in one lite topic or in those where it is largest."""
         header = fields_of(request, LiteGroup)
         parent = self._bound_parent(header.group)
@@ -210,7 +210,7 @@ class LiteAdminProcessor:
             found.append(LiteLag(since_ms, lag, lite))
         return total, found
 
-    def dispatch(self, _: Channel, request: AnyCommand) -> Steps:
+    def dispatch(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """200079: offer all ready lite topics to a group, or to one client, again."""
         header = fields_of(request, LiteDispatch)
         self._bound_parent(header.group)

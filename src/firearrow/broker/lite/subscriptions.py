@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from firearrow.broker.groups.clients import Channel
+from firearrow.broker.groups.clients import ClientChannel
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.events import Event
@@ -58,7 +58,7 @@ class Subscriber:
         self.is_wildcard = is_wildcard
         self.queues: dict[str, None] = {}
         self.ready = ready
-        self.channel: Channel | None = None
+        self.channel: ClientChannel | None = None
         self.heard_at = 0.0
         self.popped_ms = -1  # time of its last pop
         self.attempt_id: str | None = None
@@ -93,7 +93,7 @@ class LiteSubscriptions:
         return self._by_group.get(group, {}).get(client_id)
 
     def join(
-        self, client_id: str, group: str, parent: str, channel: Channel | None, *, is_wildcard: bool
+        self, client_id: str, group: str, parent: str, channel: ClientChannel | None, *, is_wildcard: bool
     ) -> tuple[Subscriber, bool]:
         """Return the client of a present request, and whether it is new.
 

@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.flowcontrol import FlowControl
-from firearrow.broker.metrics.lags import Lag, lags_of
+from firearrow.broker.metrics.lags import GroupLag, lags_of
 from firearrow.broker.metrics.tally import DELAY, TRANSACTION, Tally
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.inflight import InFlight
@@ -34,7 +34,17 @@ from firearrow.broker.timing.counts import TimerCounts
 from firearrow.broker.transactions.halves import HALF_TOPIC
 from firearrow.broker.transactions.opencounts import OpenCounts
 from firearrow.message import names
-from firearrow.net.exposition import TARGET, Family, Labels, Metrics, Part, Sample, Samples, common_labels, keyed
+from firearrow.net.exposition import (
+    TARGET,
+    Family,
+    Labels,
+    MetricPart,
+    Metrics,
+    MetricSample,
+    Samples,
+    common_labels,
+    keyed,
+)
 from firearrow.net.meter import OTHER, Histogram, RpcKey, RpcMeter
 from firearrow.store import PutCounters, TimerStore
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP
@@ -76,17 +86,17 @@ class Sources(NamedTuple):
     books: Books
     in_flight: InFlight
     revive_queues: Callable[[], Sequence[ReviveQueue]]
-    lags: list[Lag]
-    parts: Sequence[Part] = ()
+    lags: list[GroupLag]
+    parts: Sequence[MetricPart] = ()
 
 
-Reading = Callable[[Sources], Iterator[Sample]]
+Reading = Callable[[Sources], Iterator[MetricSample]]
 
 
 # --- messages ---
 
 
-class _Kind(NamedTuple):
+class _KindCount(NamedTuple):
     topic: str
     kind: str
     messages: int
@@ -94,13 +104,13 @@ class _Kind(NamedTuple):
     large: Mapping[int, int]
 
 
-def _kinds(sources: Sources) -> Iterator[_Kind]:
+def _kinds(sources: Sources) -> Iterator[_KindCount]:
     """Counts of messages and bytes by topic and kind; normal messages are the rest of all."""
     special = list(sources.tally.kinds.items())
     rest: dict[str, list[PutCounters]] = {}
     for (topic, kind), put in special:
         if _counts(topic):
-            yield _Kind(topic, kind, put.put_count, put.put_bytes, put.large or {})
+            yield _KindCount(topic, kind, put.put_count, put.put_bytes, put.large or {})
         rest.setdefault(topic, []).append(put)
     for topic, put in sources.context.stats.topic_counters():
         if not _counts(topic) or (topic == names.TIMER_TOPIC or _is_internal(topic)):
@@ -112,7 +122,7 @@ def _kinds(sources: Sources) -> Iterator[_Kind]:
         for other in others:
             large.subtract(other.large or {})
         if count > 0:
-            yield _Kind(topic, _KIND_OF_ALL.get(topic, "normal"), count, max(size, 0), large)
+            yield _KindCount(topic, _KIND_OF_ALL.get(topic, "normal"), count, max(size, 0), large)
 
 
 def _counts(topic: str) -> bool:
@@ -125,29 +135,29 @@ def _is_internal(topic: str) -> bool:
     return not names.is_sendable(topic) and topic not in _KIND_OF_ALL
 
 
-def _kind_labels(sources: Sources, it: _Kind) -> Labels:
+def _kind_labels(sources: Sources, it: _KindCount) -> Labels:
     is_system = sources.context.topics.is_system(it.topic)
     return {"topic": it.topic, "message_type": it.kind, "is_system": is_system}
 
 
-def _messages_in(sources: Sources) -> Iterator[Sample]:
+def _messages_in(sources: Sources) -> Iterator[MetricSample]:
     for it in _kinds(sources):
-        yield Sample(_kind_labels(sources, it), it.messages)
+        yield MetricSample(_kind_labels(sources, it), it.messages)
 
 
-def _throughput_in(sources: Sources) -> Iterator[Sample]:
+def _throughput_in(sources: Sources) -> Iterator[MetricSample]:
     for it in _kinds(sources):
-        yield Sample(_kind_labels(sources, it), it.size)
+        yield MetricSample(_kind_labels(sources, it), it.size)
 
 
-def _message_size(sources: Sources) -> Iterator[Sample]:
+def _message_size(sources: Sources) -> Iterator[MetricSample]:
     for it in _kinds(sources):
         histogram = Histogram([1 << exponent for exponent in SIZE_EXPONENTS])
         histogram.sum = it.size
         for exponent, count in it.large.items():
             histogram.counts[bisect_left(SIZE_EXPONENTS, exponent)] += max(count, 0)
         histogram.counts[0] += max(it.messages - histogram.count, 0)
-        yield Sample(_kind_labels(sources, it), histogram)
+        yield MetricSample(_kind_labels(sources, it), histogram)
 
 
 def _out(sources: Sources) -> Iterator[tuple[Labels, int, int]]:
@@ -169,14 +179,14 @@ def _out(sources: Sources) -> Iterator[tuple[Labels, int, int]]:
         yield labels, count, sources.tally.delivered_bytes
 
 
-def _messages_out(sources: Sources) -> Iterator[Sample]:
+def _messages_out(sources: Sources) -> Iterator[MetricSample]:
     for labels, count, _ in _out(sources):
-        yield Sample(labels, count)
+        yield MetricSample(labels, count)
 
 
-def _throughput_out(sources: Sources) -> Iterator[Sample]:
+def _throughput_out(sources: Sources) -> Iterator[MetricSample]:
     for labels, _, size in _out(sources):
-        yield Sample(labels, size)
+        yield MetricSample(labels, size)
 
 
 def _is_system(sources: Sources, topic: str, group: str) -> bool:
@@ -191,8 +201,8 @@ def _is_system_group(group: str) -> bool:
 
 
 def _one(value: Callable[[Sources], int], labels: Labels | None = None) -> Reading:
-    def read(sources: Sources) -> Iterator[Sample]:
-        yield Sample(labels or {}, value(sources))
+    def read(sources: Sources) -> Iterator[MetricSample]:
+        yield MetricSample(labels or {}, value(sources))
 
     return read
 
@@ -208,15 +218,15 @@ def _stored_topic(_: Sources, topic: str) -> Labels:
 # --- clients ---
 
 
-def _producers(sources: Sources) -> Iterator[Sample]:
+def _producers(sources: Sources) -> Iterator[MetricSample]:
     found: Counter[tuple[str, str]] = Counter()
     for _, members in sources.context.clients.producer_groups():
         found.update((_language(it.language), version_name(it.version)) for it in members)
     for (language, version), count in found.items():
-        yield Sample({"language": language, "version": version.lower(), **REMOTING}, count)
+        yield MetricSample({"language": language, "version": version.lower(), **REMOTING}, count)
 
 
-def _consumers(sources: Sources) -> Iterator[Sample]:
+def _consumers(sources: Sources) -> Iterator[MetricSample]:
     for group, found in sources.context.clients.consumer_groups():
         mode = _MODES.get(found.consume_type or "", "push")
         kinds = Counter((_language(it.language), version_name(it.version)) for it in found.members.values())
@@ -229,15 +239,15 @@ def _consumers(sources: Sources) -> Iterator[Sample]:
                 **REMOTING,
                 "is_system": _is_system_group(group),
             }
-            yield Sample(labels, count)
+            yield MetricSample(labels, count)
 
 
 def _language(language: object) -> str:
     return str(language or "other").lower()
 
 
-def _lag(value: Callable[[Lag, int], int]) -> Reading:
-    def read(sources: Sources) -> Iterator[Sample]:
+def _lag(value: Callable[[GroupLag, int], int]) -> Reading:
+    def read(sources: Sources) -> Iterator[MetricSample]:
         now_ms = sources.context.clock.now_ms()
         for lag in sources.lags:
             labels = {
@@ -246,13 +256,26 @@ def _lag(value: Callable[[Lag, int], int]) -> Reading:
                 "is_retry": lag.is_retry,
                 "is_system": _is_system(sources, lag.topic, lag.group),
             }
-            yield Sample(labels, value(lag, now_ms))
+            yield MetricSample(labels, value(lag, now_ms))
 
     return read
 
 
 def _age(since_ms: int, now_ms: int) -> int:
-    return max(0, now_ms - since_ms) if since_ms else 0
+    return max(0, now_ms - since_ms) if since_ms > 0 else 0
+
+
+def _unread(sources: Sources, topic: str, queue_id: int, queue_offset: int) -> int:
+    """Count of messages of a queue from an offset on."""
+    return max(0, sources.context.store.max_queue_offset(topic, queue_id) - queue_offset)
+
+
+def _unread_ms(sources: Sources, topic: str, queue_id: int, queue_offset: int) -> int:
+    """Age of the first of these; 0 without any."""
+    if not _unread(sources, topic, queue_id, queue_offset):
+        return 0
+    since_ms = sources.context.store.store_time_of(topic, queue_id, queue_offset)
+    return _age(since_ms, sources.context.clock.now_ms())
 
 
 def _dead(sources: Sources, key: tuple[str, str]) -> Labels:
@@ -273,27 +296,21 @@ def _flush_behind(sources: Sources) -> int:
     return max(0, store.log_end_offset - store.flushed_offset)
 
 
-def _reserve(sources: Sources) -> Iterator[Sample]:
+def _reserve(sources: Sources) -> Iterator[MetricSample]:
     earliest = int(sources.context.store.earliest_store_ms)
     if earliest > 0:
-        yield Sample(STORED, _age(earliest, sources.context.clock.now_ms()))
+        yield MetricSample(STORED, _age(earliest, sources.context.clock.now_ms()))
 
 
 # --- the timer ---
 
 
 def _timer_behind(sources: Sources) -> int:
-    end = sources.context.store.max_queue_offset(names.TIMER_TOPIC, 0)
-    return max(0, end - sources.timers.progress.queue_offset)
+    return _unread(sources, names.TIMER_TOPIC, 0, sources.timers.progress.queue_offset)
 
 
 def _timer_late(sources: Sources) -> int:
-    context = sources.context
-    if not _timer_behind(sources):
-        return 0
-    at = sources.timers.progress.queue_offset
-    since_ms = context.store.store_time_of(names.TIMER_TOPIC, 0, at)
-    return _age(max(0, since_ms), context.clock.now_ms())
+    return _unread_ms(sources, names.TIMER_TOPIC, 0, sources.timers.progress.queue_offset)
 
 
 def _timer_waiting(sources: Sources) -> int:
@@ -304,20 +321,20 @@ def _timer_read_late(sources: Sources) -> int:
     return sources.timers.late_ms(sources.context.clock.now_ms())
 
 
-def _timing(sources: Sources) -> Iterator[Sample]:
+def _timing(sources: Sources) -> Iterator[MetricSample]:
     found = dict.fromkeys(sources.tally.timed_in.of, 0)
     for topic, metric in sources.timer_counts.metrics().timing_count.items():
         found[topic] = metric.count
     for topic, count in found.items():
-        yield Sample({**STORED, "topic": topic}, count)
+        yield MetricSample({**STORED, "topic": topic}, count)
 
 
-def _snapshot(sources: Sources) -> Iterator[Sample]:
+def _snapshot(sources: Sources) -> Iterator[MetricSample]:
     context = sources.context
     wheel = sources.timers.wheel
     found = wheel.numbers_ahead(context.clock.now_ms(), SNAPSHOT_BOUNDS_S)
     for bound, count in zip(SNAPSHOT_BOUNDS_S, found, strict=True):
-        yield Sample({**STORED, "timer_bound_s": bound}, count)
+        yield MetricSample({**STORED, "timer_bound_s": bound}, count)
 
 
 # --- POP ---
@@ -341,20 +358,16 @@ def _revived(_: Sources, key: tuple[str, str]) -> Labels:
 _PUT_OK: Final = {"put_status": "PUT_OK"}  # a put that fails is retried, and counted then
 
 
-def _revive_lag(sources: Sources) -> Iterator[Sample]:
+def _revive_lag(sources: Sources) -> Iterator[MetricSample]:
     for queue in sources.revive_queues():
-        end = sources.context.store.max_queue_offset(queue.topic, queue.queue_id)
-        yield Sample({"queue_id": queue.queue_id}, max(0, end - queue.next_offset))
+        count = _unread(sources, queue.topic, queue.queue_id, queue.next_offset)
+        yield MetricSample({"queue_id": queue.queue_id}, count)
 
 
-def _revive_late(sources: Sources) -> Iterator[Sample]:
-    context = sources.context
+def _revive_late(sources: Sources) -> Iterator[MetricSample]:
     for queue in sources.revive_queues():
-        since_ms = 0
-        if not queue.is_read:
-            place = queue.topic, queue.queue_id, queue.next_offset
-            since_ms = max(0, context.store.store_time_of(*place))
-        yield Sample({"queue_id": queue.queue_id}, _age(since_ms, context.clock.now_ms()))
+        age_ms = _unread_ms(sources, queue.topic, queue.queue_id, queue.next_offset)
+        yield MetricSample({"queue_id": queue.queue_id}, age_ms)
 
 
 # --- requests ---
@@ -389,26 +402,26 @@ _KIND: Final = ("topic", "message_type", "is_system")
 _GROUP: Final = ("topic", "consumer_group", "is_retry", "is_system")
 
 
-def _counter(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> Row:
-    return Row(Family(f"rocketmq_{name}_total", "counter", text, labels), reading)
+def _counter(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> MetricRow:
+    return MetricRow(Family(f"rocketmq_{name}_total", "counter", text, labels), reading)
 
 
-def _gauge(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> Row:
-    return Row(Family(f"rocketmq_{name}", "gauge", text, labels), reading)
+def _gauge(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> MetricRow:
+    return MetricRow(Family(f"rocketmq_{name}", "gauge", text, labels), reading)
 
 
-def _histogram(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> Row:
-    return Row(Family(f"rocketmq_{name}", "histogram", text, labels), reading)
+def _histogram(name: str, text: str, labels: tuple[str, ...], reading: Reading) -> MetricRow:
+    return MetricRow(Family(f"rocketmq_{name}", "histogram", text, labels), reading)
 
 
-class Row(NamedTuple):
+class MetricRow(NamedTuple):
     """Family, and the function that reads its values."""
 
     family: Family
     read: Reading
 
 
-ROWS: Final[tuple[Row, ...]] = (
+ROWS: Final[tuple[MetricRow, ...]] = (
     # --- messages ---
     _counter("messages_in", "Messages that topics got", _KIND, _messages_in),
     _counter("throughput_in", "Bytes of the records of these", _KIND, _throughput_in),
@@ -508,10 +521,10 @@ def _samples(sources: Sources) -> Samples:
         yield row.family, row.read(sources)
     for part in sources.parts:
         yield from part.samples()
-    yield TARGET, [Sample({}, 1)]
+    yield TARGET, [MetricSample({}, 1)]
 
 
-def labels_of(config: BrokerConfig, parts: Sequence[Part] = ()) -> Labels:
+def labels_of(config: BrokerConfig, parts: Sequence[MetricPart] = ()) -> Labels:
     """Return the labels of all values of a broker."""
     return common_labels(
         config.metrics_label,

@@ -43,7 +43,7 @@ class GroupCounters:
         self.get_bytes = 0
 
 
-class Note(NamedTuple):
+class CallSnapshot(NamedTuple):
     """Value of a counter, and its time."""
 
     at_ms: int
@@ -52,25 +52,25 @@ class Note(NamedTuple):
 
 
 class Series:
-    """Notes of one counter: ten seconds apart for the last minute (or for ``samples``), ten minutes apart for the
+    """Snapshots of one counter: ten seconds apart for the last minute (or for ``samples``), ten minutes apart for the
     last hour, an hour apart for the last day.
     """
 
     __slots__ = ("_days", "_hours", "_minutes")
 
     def __init__(self, now_ms: int, samples: int = _MINUTE) -> None:
-        start = Note(now_ms, 0, 0)
-        self._minutes: deque[Note] = deque([start], samples + 1)
-        self._hours: deque[Note] = deque([start], _MINUTE + 1)
-        self._days: deque[Note] = deque([start], _DAY_HOURS + 1)
+        start = CallSnapshot(now_ms, 0, 0)
+        self._minutes: deque[CallSnapshot] = deque([start], samples + 1)
+        self._hours: deque[CallSnapshot] = deque([start], _MINUTE + 1)
+        self._days: deque[CallSnapshot] = deque([start], _DAY_HOURS + 1)
 
-    def append(self, note: Note, tick: int) -> None:
-        """Keep a note; ``tick`` numbers the samples."""
-        self._minutes.append(note)
+    def append(self, snapshot: CallSnapshot, tick: int) -> None:
+        """Keep a snapshot; ``tick`` numbers the samples."""
+        self._minutes.append(snapshot)
         if tick % _TEN_MINUTES == 0:
-            self._hours.append(note)
+            self._hours.append(snapshot)
         if tick % _HOUR == 0:
-            self._days.append(note)
+            self._days.append(snapshot)
 
     def is_idle(self) -> bool:
         """Tell whether the counter has not changed for a day."""
@@ -92,7 +92,7 @@ class Series:
         )
 
 
-def _snapshot(notes: Sequence[Note], measure: Measure) -> StatsSnapshot:
+def _snapshot(notes: Sequence[CallSnapshot], measure: Measure) -> StatsSnapshot:
     first, last = notes[0], notes[-1]
     total = getattr(last, measure) - getattr(first, measure)
     seconds = (last.at_ms - first.at_ms) / 1000
@@ -298,23 +298,23 @@ class BrokerStats:
         self._tick += 1
         now_ms, tick = self._clock.now_ms(), self._tick
         puts = self.put_sum()
-        self.puts.append(Note(now_ms, *puts), tick)
-        self.gets.append(Note(now_ms, self._get_count, self._get_bytes), tick)
-        self.found.append(Note(now_ms, self.pulls_found, 0), tick)
-        self.missed.append(Note(now_ms, self.pulls_missed, 0), tick)
+        self.puts.append(CallSnapshot(now_ms, *puts), tick)
+        self.gets.append(CallSnapshot(now_ms, self._get_count, self._get_bytes), tick)
+        self.found.append(CallSnapshot(now_ms, self.pulls_found, 0), tick)
+        self.missed.append(CallSnapshot(now_ms, self.pulls_missed, 0), tick)
         user_puts, user_gets = self._user_put_count(), self._user_get_count()
-        self._series["user puts"][self._cluster].append(Note(now_ms, user_puts, 0), tick)
-        self._series["user gets"][self._cluster].append(Note(now_ms, user_gets, 0), tick)
+        self._series["user puts"][self._cluster].append(CallSnapshot(now_ms, user_puts, 0), tick)
+        self._series["user gets"][self._cluster].append(CallSnapshot(now_ms, user_gets, 0), tick)
         self._turn_day(now_ms, user_puts, user_gets)
         topics, groups = self._series["topics"], self._series["groups"]
         for number, (topic, put) in enumerate(list(self._topics.items()), 1):
             if topic in topics:  # the topic may have been deleted since the last step
-                topics[topic].append(Note(now_ms, put.put_count, put.put_bytes), tick)
+                topics[topic].append(CallSnapshot(now_ms, put.put_count, put.put_bytes), tick)
             if number % _STEP_COUNTERS == 0:
                 yield
         for number, (key, got) in enumerate(list(self._groups.items()), 1):
             if key in groups:
-                groups[key].append(Note(now_ms, got.get_count, got.get_bytes), tick)
+                groups[key].append(CallSnapshot(now_ms, got.get_count, got.get_bytes), tick)
                 if groups[key].is_idle():
                     self._delete_group_key(key)
             if number % _STEP_COUNTERS == 0:
@@ -322,7 +322,7 @@ class BrokerStats:
         failures = self._series["failures"]
         for number, (key, count) in enumerate(list(self._failures.items()), 1):
             if key in failures:
-                failures[key].append(Note(now_ms, count, 0), tick)
+                failures[key].append(CallSnapshot(now_ms, count, 0), tick)
                 if failures[key].is_idle():
                     self._delete_failures(key)
             if number % _STEP_COUNTERS == 0:

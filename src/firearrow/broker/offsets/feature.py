@@ -10,7 +10,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.feature import Base, Feature, Handlers
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.offsets.processor import OffsetProcessor
-from firearrow.broker.offsets.progress import InFlight, ProgressProcessor
+from firearrow.broker.offsets.progress import InFlightCount, ProgressProcessor
 from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.pulling.longpoll import HeldPulls
@@ -52,7 +52,7 @@ class OffsetFeature(Feature):
         pulls: HeldPulls,
         pops: HeldPops,
         notifications: HeldPops,
-        in_flight: InFlight,
+        in_flight: InFlightCount,
     ) -> None:
         """Make the handlers, and give the store access to the groups' progress."""
         self._saving = saving
@@ -87,7 +87,7 @@ class OffsetFeature(Feature):
 
 
 def offset_handlers(
-    context: BrokerContext, pulls: HeldPulls, pops: HeldPops, notifications: HeldPops, in_flight: InFlight
+    context: BrokerContext, pulls: HeldPulls, pops: HeldPops, notifications: HeldPops, in_flight: InFlightCount
 ) -> Handlers:
     """Make the handlers of commits, resets, and requests for progress."""
     offsets, progress = OffsetProcessor(context, pulls, pops, notifications), ProgressProcessor(context, in_flight)

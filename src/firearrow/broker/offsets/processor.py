@@ -11,7 +11,7 @@ from typing import Final
 
 from firearrow.broker.answers import answer_in_steps
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.groups.clients import Channel, ConsumerGroup
+from firearrow.broker.groups.clients import ClientChannel, ConsumerGroup
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.pulling.longpoll import HeldPulls
 from firearrow.errors import BrokerError
@@ -49,11 +49,11 @@ class OffsetProcessor:
         self._held_notifications = held_notifications
         self._client_resets = ClientResets(context)
 
-    def all(self, _: Channel, __: AnyCommand) -> Answer:
+    def all(self, _: ClientChannel, __: AnyCommand) -> Answer:
         """43: the committed offsets of all groups, for slaves."""
         return answer_in_steps(AllOffsets(self._offsets.data_version, self._offsets.shared()))
 
-    def query(self, _: Channel, request: AnyCommand) -> Response:
+    def query(self, _: ClientChannel, request: AnyCommand) -> Response:
         """14: the committed offset; 22 lets the client decide where to start.
 
         A new group starts with the first message of a queue if that is still in memory: the queue is young, and the
@@ -74,7 +74,7 @@ class OffsetProcessor:
             return Response(fields={"offset": 0})
         raise BrokerError(ResponseCode.QUERY_NOT_FOUND, "Not found, maybe this group consumer boot first")
 
-    def commit(self, _: Channel, request: AnyCommand) -> Response:
+    def commit(self, _: ClientChannel, request: AnyCommand) -> Response:
         """15: commit an offset of a group; ignored while a reset waits for its pull.
 
         Java: ConsumerManageProcessor#updateConsumerOffset accepts any queue id, and keeps it.
@@ -93,7 +93,7 @@ class OffsetProcessor:
         self._offsets.commit(group, topic, queue_id, offset)
         return _COMMITTED
 
-    def reset(self, peer: Channel, request: AnyCommand) -> Steps:
+    def reset(self, peer: ClientChannel, request: AnyCommand) -> Steps:
         """222: reset a group to a time (-1: the end), in one queue or all.
 
         The new offset counts at once. A consumer of the queue learns it from its next pull, and a waiting pull ends for

@@ -13,7 +13,7 @@ from msgspec import Raw
 
 from firearrow.broker.answers import answer_in_steps
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.groups.clients import Channel
+from firearrow.broker.groups.clients import ClientChannel
 from firearrow.errors import BrokerError
 from firearrow.javanumbers import LONG_MAX
 from firearrow.message import names
@@ -41,14 +41,14 @@ NOT_COMPARABLE: Final = LONG_MAX
 """Correction of a queue in which the compared group is behind the others."""
 
 
-InFlight = Callable[[str, str, int], int]
+InFlightCount = Callable[[str, str, int], int]
 """Returns the count of messages of a topic's queue that a group has popped and not acknowledged."""
 
 
 class ProgressProcessor:
     """208, 303, 308, 314, 317, 343, 19002."""
 
-    def __init__(self, context: BrokerContext, in_flight: InFlight) -> None:
+    def __init__(self, context: BrokerContext, in_flight: InFlightCount) -> None:
         self._in_flight = in_flight
         self._settings = context.settings
         self._topics = context.topics
@@ -60,7 +60,7 @@ class ProgressProcessor:
         self._clock = context.clock
         self._address = str(unpack_host(context.store.store_host))
 
-    def progress(self, _: Channel, request: AnyCommand) -> Steps:
+    def progress(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """208: progress and rate of a group."""
         header = fields_of(request, GetConsumeStats)
         group = header.consumer_group
@@ -116,7 +116,7 @@ class ProgressProcessor:
             max(0, self._store.max_queue_offset(topic, queue_id)), consumed, max(consumed, pulled), max(0, stored)
         )
 
-    def all_progress(self, _: Channel, request: AnyCommand) -> Steps:
+    def all_progress(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """317: progress of all groups in all their topics, or in ordered ones.
 
         Java: AdminBrokerProcessor#fetchAllConsumeStatsInBroker leaves out the pulled offsets, so that the messages in
@@ -135,16 +135,15 @@ class ProgressProcessor:
                 if not self._may_consume(group, topic):
                     continue
                 table = yield from self._progress_in_topic(group, topic, config.write_queue_nums)
-                for at in table.values():
-                    waiting += at.broker_offset - at.consumer_offset
-                    in_flight += at.pull_offset - at.consumer_offset
                 stats = ConsumeStats(table, self._stats.group_get_tps(group, topic))
+                waiting += stats.diff
+                in_flight += stats.in_flight
                 written.append(Raw((yield from fastjson.dumps_in_steps(stats))))
             groups.append({group: written})
             yield
         return (yield from answer_in_steps(AllConsumeStats(self._address, groups, waiting, in_flight)))
 
-    def time_spans(self, _: Channel, request: AnyCommand) -> Steps:
+    def time_spans(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """303: time span of the messages of a topic, and the consumed part."""
         header = fields_of(request, GroupAndTopic)
         config = self._topics.get(header.topic)
@@ -171,7 +170,7 @@ class ProgressProcessor:
         queue = MessageQueue(topic, self._settings.broker.broker_name, queue_id)
         return QueueTimeSpan(queue, first_ms, last_ms, consumed_ms, delay)
 
-    def correction(self, _: Channel, request: AnyCommand) -> Steps:
+    def correction(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """308: the least offset of any group in each queue of a topic, without some groups.
 
         Where the compared group is behind that offset, the answer is the highest number. Java:
@@ -191,7 +190,7 @@ class ProgressProcessor:
                 least[queue_id] = NOT_COMPARABLE
         return (yield from answer_in_steps(CorrectionOffsets(least)))
 
-    def clone(self, _: Channel, request: AnyCommand) -> Steps:
+    def clone(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """314: copy the offsets of a group to another, in a topic or in all topics of the first.
 
         A group without offsets is no error: an administrator asks every broker. Java:
@@ -212,12 +211,12 @@ class ProgressProcessor:
         nothing = f"group {source} has no offsets to clone in topic {header.topic or 'any'}"
         return Response(remark=None if cloned else nothing)
 
-    def topics(self, _: Channel, request: AnyCommand) -> Answer:
+    def topics(self, _: ClientChannel, request: AnyCommand) -> Answer:
         """343: the topics where a group has offsets."""
         group = fields_of(request, TopicsOfGroup).group
         return answer_in_steps(TopicList(sorted(self._offsets.topics_of(group)), self._address))
 
-    def delete(self, _: Channel, request: AnyCommand) -> Response:
+    def delete(self, _: ClientChannel, request: AnyCommand) -> Response:
         """19002: remove the offsets of a group in a topic, and in the topics of its retries.
 
         A group without offsets is no error: an administrator asks every broker. A member that subscribes to the topic

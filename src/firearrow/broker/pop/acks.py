@@ -15,7 +15,7 @@ from firearrow.broker.lite.popping import LiteAcks
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
-from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.pop.revivelog import PopBatch
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.errors import BrokerError, MessageError, StoreError
@@ -292,7 +292,7 @@ class AckProcessor:
     ) -> None:
         """Note that a message is popped again, and that its earlier pop is over."""
         handle = batch.handle
-        checkpoint = Checkpoint(
+        checkpoint = PopCheckpoint(
             broker_name=handle.broker_name,
             group=header.consumer_group,
             deltas=[0],

@@ -31,7 +31,7 @@ from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.offsets.table import UNKNOWN
-from firearrow.broker.pop.records import Acknowledgement, Checkpoint
+from firearrow.broker.pop.records import Acknowledgement, PopCheckpoint
 from firearrow.broker.pop.revivelog import PopBatch, ReviveLog
 from firearrow.broker.pop.revivequeue import Key, OpenCheckpoint, key_of
 from firearrow.broker.turns import RETRY_SECONDS, TurnService, steps_of_turn
@@ -56,7 +56,7 @@ class BufferedCheckpoint(OpenCheckpoint):
 
     __slots__ = ("revive_queue_id",)
 
-    def __init__(self, checkpoint: Checkpoint, key: Key, revive_queue_id: int) -> None:
+    def __init__(self, checkpoint: PopCheckpoint, key: Key, revive_queue_id: int) -> None:
         super().__init__(checkpoint, key)
         self.revive_queue_id = revive_queue_id
 
@@ -173,7 +173,7 @@ class Books(TurnService):
 
     # --- pops ---
 
-    def note_pop(self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
+    def note_pop(self, checkpoint: PopCheckpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
         """Note that messages are popped, and that the group goes on at an offset."""
         topic, group, queue_id = checkpoint.topic, checkpoint.group, checkpoint.queue_id
         if not self._lines and not self._is_buffering:
@@ -195,7 +195,7 @@ class Books(TurnService):
             line = self._lines[key[:3]] = _OffsetLine(committed)
         line.pending.append(_PendingOffset(next_offset, buffered))
 
-    def note_pop_again(self, batch: PopBatch, checkpoint: Checkpoint, now_ms: int) -> None:
+    def note_pop_again(self, batch: PopBatch, checkpoint: PopCheckpoint, now_ms: int) -> None:
         """Note that a message of a batch is popped again, by its own checkpoint, and that its earlier pop is over."""
         try:
             self.revive_log.put_checkpoint(checkpoint, batch.handle.revive_queue_id, now_ms)
@@ -208,7 +208,7 @@ class Books(TurnService):
         yield from ()
         return 0
 
-    def _add(self, checkpoint: Checkpoint, revive_queue_id: int, now_ms: int) -> BufferedCheckpoint:
+    def _add(self, checkpoint: PopCheckpoint, revive_queue_id: int, now_ms: int) -> BufferedCheckpoint:
         key, at_ms = key_of(checkpoint, self._broker_name), self._deadline(checkpoint)
         buffered = self._buffer[key] = BufferedCheckpoint(checkpoint, key, revive_queue_id)
         self._number += 1
@@ -221,14 +221,14 @@ class Books(TurnService):
         """Return whether the configuration enables checkpoints in memory."""
         return self._settings.broker.enable_pop_buffer_merge
 
-    def _deadline(self, checkpoint: Checkpoint) -> int:
+    def _deadline(self, checkpoint: PopCheckpoint) -> int:
         """Latest time when a checkpoint must be written."""
         config = self._settings.broker
         return min(
             checkpoint.pop_ms + config.pop_ck_stay_buffer_time, checkpoint.due_ms - config.pop_ck_stay_buffer_time_out
         )
 
-    def _has_room(self, checkpoint: Checkpoint, key: Key, line: _OffsetLine | None) -> bool:
+    def _has_room(self, checkpoint: PopCheckpoint, key: Key, line: _OffsetLine | None) -> bool:
         """Return whether one more checkpoint may stay in memory."""
         config = self._settings.broker
         return (
@@ -355,16 +355,16 @@ class EscapedBooks(Books):
 
     def __init__(self, context: BrokerContext, timers: TimerStore, scheduler: Scheduler) -> None:
         super().__init__(context, timers, scheduler)
-        self._in_flight: dict[Key, Checkpoint] = {}  # as they were when they were sent
+        self._in_flight: dict[Key, PopCheckpoint] = {}  # as they were when they were sent
 
     @property
     def _is_buffering(self) -> bool:
         return True
 
-    def _deadline(self, checkpoint: Checkpoint) -> int:
+    def _deadline(self, checkpoint: PopCheckpoint) -> int:
         return max(super()._deadline(checkpoint), checkpoint.pop_ms + EARLY_MS)
 
-    def note_pop_again(self, batch: PopBatch, checkpoint: Checkpoint, now_ms: int) -> None:
+    def note_pop_again(self, batch: PopBatch, checkpoint: PopCheckpoint, now_ms: int) -> None:
         """Note that a message of a batch is popped again.
 
         The end of its earlier pop is in flight then: if that does not arrive, the message comes twice.
@@ -409,7 +409,7 @@ class EscapedBooks(Books):
         self._trouble = None
 
 
-def _acknowledgement(checkpoint: Checkpoint, queue_offsets: list[int]) -> Acknowledgement:
+def _acknowledgement(checkpoint: PopCheckpoint, queue_offsets: list[int]) -> Acknowledgement:
     return Acknowledgement(
         queue_offset=-1,
         queue_offsets=queue_offsets,

@@ -37,7 +37,7 @@ from firearrow.broker.events import SettingsChanged
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.kvstore import STEP_MS, KvRecord, KvStore, key_of, record_of, records_of
-from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.pop.retries import Retries, RetryLog, RetryTarget
 from firearrow.broker.pop.revivelog import PopBatch
 from firearrow.broker.registering.routes import TopicRoutes
@@ -91,7 +91,7 @@ class KvBooks(Books):
 
     # --- pops ---
 
-    def note_pop(self, checkpoint: Checkpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
+    def note_pop(self, checkpoint: PopCheckpoint, revive_queue_id: int, next_offset: int, now_ms: int) -> None:
         """Note that messages are popped, and that the group goes on at an offset."""
         if not self._is_on:
             super().note_pop(checkpoint, revive_queue_id, next_offset, now_ms)
@@ -110,7 +110,7 @@ class KvBooks(Books):
         for record in records:
             self._expect(record.visible_ms)
 
-    def note_pop_again(self, batch: PopBatch, checkpoint: Checkpoint, now_ms: int) -> None:
+    def note_pop_again(self, batch: PopBatch, checkpoint: PopCheckpoint, now_ms: int) -> None:
         """Note that a message of a batch is popped again, and that its earlier pop is over."""
         old = self._key(batch, checkpoint.start_offset) if self._is_here(batch) else None
         if old is None or (self._get(old) is None and not self._is_new(batch)):

@@ -47,8 +47,8 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.pop.records import Checkpoint, Name, Natural, QueueId
-from firearrow.database import DEFAULT, Database, Family, MiB
+from firearrow.broker.pop.records import Name, Natural, PopCheckpoint, QueueId
+from firearrow.database import DEFAULT, Database, FamilyOptions, MiB
 from firearrow.errors import ConfigError, CorruptStore, MessageError
 from firearrow.javanumbers import LONG_MAX
 from firearrow.wire import fastjson
@@ -61,7 +61,7 @@ _MOVED_KEY: Final = b"firearrow moved until"
 _BUFFER_BYTES: Final = 16 * MiB
 _CACHE_BYTES: Final = 16 * MiB
 _OPEN_FILES_MAX: Final = 64
-_FAMILIES: Final = (Family(DEFAULT, MiB, universal=True), Family(RECORDS, _BUFFER_BYTES, universal=True))
+_FAMILIES: Final = (FamilyOptions(DEFAULT, MiB, universal=True), FamilyOptions(RECORDS, _BUFFER_BYTES, universal=True))
 
 Row = tuple[bytes, bytes]
 
@@ -271,9 +271,9 @@ class KvRecord(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         """Key of its row."""
         return key_of(self.visible_ms, self.group, self.topic, self.queue_id, self.queue_offset)
 
-    def checkpoint(self, broker_name: str) -> Checkpoint:
+    def checkpoint(self, broker_name: str) -> PopCheckpoint:
         """Return the checkpoint that says the same in a revive topic."""
-        return Checkpoint(
+        return PopCheckpoint(
             broker_name=broker_name,
             group=self.group,
             deltas=[0],
@@ -309,7 +309,7 @@ encode: Final = msgspec.json.Encoder().encode
 _decode: Final = msgspec.json.Decoder(KvRecord).decode
 
 
-def records_of(checkpoint: Checkpoint) -> list[KvRecord]:
+def records_of(checkpoint: PopCheckpoint) -> list[KvRecord]:
     """Return the records that say the same as a checkpoint."""
     return [
         KvRecord(

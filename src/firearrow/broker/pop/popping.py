@@ -19,7 +19,7 @@ from firearrow.broker.groups.filters import OwnRetries
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
-from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.state.attributes import PRIORITY_FACTOR, has_priorities
 from firearrow.errors import BrokerError, CorruptStore, MessageError
@@ -295,7 +295,7 @@ class Popping:
     ) -> None:
         """Note popped messages by a checkpoint, which redelivers them."""
         header = pop.header
-        checkpoint = Checkpoint(
+        checkpoint = PopCheckpoint(
             broker_name=self._broker_name,
             group=header.consumer_group,
             deltas=[offset - queue_offset for offset in offsets],

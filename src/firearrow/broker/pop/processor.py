@@ -25,7 +25,7 @@ from typing import Final, Protocol
 from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.groups.clients import Channel, tag_codes_of
+from firearrow.broker.groups.clients import ClientChannel, tag_codes_of
 from firearrow.broker.groups.filters import compile_filter
 from firearrow.broker.pop.popping import Pop, PoppedMessages, Popping, split_records
 from firearrow.broker.pop.waiting import HeldPops, HoldOutcome
@@ -290,7 +290,7 @@ class PopChecks:
         if not config.broker_permission & PERM_READ:
             raise BrokerError(ResponseCode.NO_PERMISSION, f"the broker[{config.broker_ip1}] {what} is forbidden")
 
-    def place(self, peer: Channel, header: GroupHeader) -> TopicConfig:
+    def place(self, peer: ClientChannel, header: GroupHeader) -> TopicConfig:
         """Return the topic, if the group may read the queue."""
         name = header.topic
         topic = self._topics.get(name)

@@ -56,7 +56,7 @@ QueueId = Annotated[int, Meta(ge=0, le=INT_MAX)]
 Count = Annotated[int, Meta(ge=0, le=MESSAGES_MAX)]
 
 
-class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
+class PopCheckpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Messages of one queue that were popped together."""
 
     acknowledged_bits: int = field(name="bm", default=0)
@@ -92,12 +92,12 @@ class Checkpoint(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         offsets = enumerate(self.queue_offsets)
         return [queue_offset for at, queue_offset in offsets if not bits >> at & 1]
 
-    def put_again_for(self, queue_offset: int, due_ms: int) -> Checkpoint:
+    def put_again_for(self, queue_offset: int, due_ms: int) -> PopCheckpoint:
         """Return a checkpoint of one of its messages alone, for a later time.
 
         Java: PopReviveService#rePutCK forgets whether the message was suspended.
         """
-        return Checkpoint(
+        return PopCheckpoint(
             broker_name=self.broker_name,
             group=self.group,
             deltas=[0],
@@ -180,7 +180,7 @@ _BODY_BEFORE: Final = b'{"ao":'
 encode: Final = msgspec.json.Encoder().encode
 """Encode the body of a record."""
 
-Record = TypeVar("Record", Checkpoint, Acknowledgement)
+Record = TypeVar("Record", PopCheckpoint, Acknowledgement)
 
 _LONG_NAMES: Final = {
     "ackOffset": "ao", "ackOffsetList": "aol", "bitMap": "bm", "brokerName": "bn", "cId": "c",
@@ -190,16 +190,16 @@ _LONG_NAMES: Final = {
 }  # fmt: skip
 
 
-_decode_checkpoint: Final = msgspec.json.Decoder(Checkpoint).decode
+_decode_checkpoint: Final = msgspec.json.Decoder(PopCheckpoint).decode
 _decode_acknowledgement: Final = msgspec.json.Decoder(Acknowledgement).decode
 
 
-def checkpoint_of(body: bytes) -> Checkpoint:
+def checkpoint_of(body: bytes) -> PopCheckpoint:
     """Decode the body of a checkpoint; MessageError if it can't be one."""
     try:
         checkpoint = _decode_checkpoint(body)
     except (ValueError, RecursionError):
-        checkpoint = _read(body, Checkpoint)
+        checkpoint = _read(body, PopCheckpoint)
     deltas = checkpoint.deltas
     if deltas and (len(deltas) < checkpoint.count or min(deltas) + checkpoint.start_offset < 0):
         raise MessageError(f"{deltas[:32]} are not {checkpoint.count} distances", "d")

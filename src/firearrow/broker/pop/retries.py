@@ -26,7 +26,7 @@ from msgspec.structs import replace
 
 from firearrow.broker.access.control import access_of
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.state.attributes import has_priorities
 from firearrow.errors import FirearrowError, MessageError, PutLater
@@ -52,7 +52,7 @@ class RetryTarget(NamedTuple):
     """Topic for the rest of a checkpoint, and the number of its queues. ``entries`` are the known entries of the
     messages."""
 
-    checkpoint: Checkpoint
+    checkpoint: PopCheckpoint
     topic: str
     queue_nums: int
     entries: dict[int, QueueEntry]
@@ -77,13 +77,13 @@ class Retries:
         """Read no further message of other brokers."""
         await self._remote.stop()
 
-    def _is_foreign(self, checkpoint: Checkpoint) -> bool:
+    def _is_foreign(self, checkpoint: PopCheckpoint) -> bool:
         """Return whether the messages are another broker's, which name servers may know."""
         broker = self._settings.broker
         named = checkpoint.broker_name not in (None, "", broker.broker_name)
         return named and bool(broker.namesrv_addr)
 
-    def target(self, checkpoint: Checkpoint, *, any_group: bool = False) -> RetryTarget | None:
+    def target(self, checkpoint: PopCheckpoint, *, any_group: bool = False) -> RetryTarget | None:
         """Return the retry topic for the messages of a checkpoint, and create it if necessary.
 
         Return None if the messages' topic is gone, or their group unless ``any_group``. Raise DiskFull if the topic
@@ -171,7 +171,7 @@ class Retries:
                 return
         raise refusal
 
-    def _topic_of(self, checkpoint: Checkpoint, queue_nums: int) -> str:
+    def _topic_of(self, checkpoint: PopCheckpoint, queue_nums: int) -> str:
         """Return the retry topic for a checkpoint, created with at least ``queue_nums`` queues."""
         topic, group = checkpoint.topic, checkpoint.group
         if not names.is_retry(topic):
@@ -201,7 +201,7 @@ class Retries:
         return 1
 
 
-def _noted(checkpoint: Checkpoint, content: Content) -> bytes:
+def _noted(checkpoint: PopCheckpoint, content: Content) -> bytes:
     """Return the properties with the time and group of the first pop, or without them if there is no room.
 
     Java: PopReviveService#reviveRetry can't put such a message, and retries for ever.

@@ -28,7 +28,7 @@ from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.inflight import InFlight
-from firearrow.broker.pop.records import Checkpoint
+from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.pop.retries import Retries, RetryLog, RetryTarget
 from firearrow.broker.pop.revivequeue import LATE_MS, OpenCheckpoint, ReviveQueue
 from firearrow.broker.registering.routes import TopicRoutes
@@ -52,7 +52,7 @@ PUT_AGAIN_SECONDS: Final = (10, 20, 30, 60, 120, 180, 240, 300, 360, 420, 480, 5
 class CheckpointSink(Protocol):
     """Function that writes a checkpoint into a revive queue."""
 
-    def __call__(self, checkpoint: Checkpoint, revive_queue_id: int, now_ms: int, /) -> object:
+    def __call__(self, checkpoint: PopCheckpoint, revive_queue_id: int, now_ms: int, /) -> object:
         """Write a checkpoint; raise BrokerError, MessageError or StoreError if it can't be written."""
         ...
 

@@ -38,7 +38,7 @@ from firearrow.broker.pop.records import (
     CHECKPOINT_TAG,
     AckFormat,
     Acknowledgement,
-    Checkpoint,
+    PopCheckpoint,
     checkpoint_of,
     encode,
 )
@@ -208,7 +208,7 @@ class ReviveLog:
 
     # --- records without a wait ---
 
-    def _follow(self, batch: PopBatch, checkpoint: Checkpoint, place: int) -> None:
+    def _follow(self, batch: PopBatch, checkpoint: PopCheckpoint, place: int) -> None:
         """Follow the acknowledgements of a checkpoint whose record is at a place of the timer's queue."""
         deltas = checkpoint.deltas
         assert deltas, "the messages that were popped"
@@ -242,7 +242,7 @@ class ReviveLog:
 
     # --- records ---
 
-    def put_checkpoint(self, checkpoint: Checkpoint, revive_queue_id: int, now_ms: int) -> None:
+    def put_checkpoint(self, checkpoint: PopCheckpoint, revive_queue_id: int, now_ms: int) -> None:
         """Write a checkpoint."""
         deliver_ms = checkpoint.pop_ms + checkpoint.invisible_ms - CHECKPOINT_LEAD_MS
         key, body = checkpoint.unique_key(), encode(checkpoint)

@@ -27,7 +27,7 @@ from firearrow.broker.pop.records import (
     BATCH_ACK_TAG,
     CHECKPOINT_TAG,
     Acknowledgement,
-    Checkpoint,
+    PopCheckpoint,
     acknowledgement_of,
     checkpoint_of,
 )
@@ -168,7 +168,7 @@ Key = tuple[str, str, int, int, int, str]
 """Fields that a checkpoint and its acknowledgements have in common."""
 
 
-def key_of(record: Checkpoint | Acknowledgement, broker_name: str) -> Key:
+def key_of(record: PopCheckpoint | Acknowledgement, broker_name: str) -> Key:
     """Return the key of a record; ``broker_name`` is the broker of a record without one."""
     return (
         record.topic,
@@ -188,7 +188,7 @@ class OpenCheckpoint:
 
     __slots__ = ("checkpoint", "key", "left", "revive_offset")
 
-    def __init__(self, checkpoint: Checkpoint, key: Key, revive_offset: int = -1) -> None:
+    def __init__(self, checkpoint: PopCheckpoint, key: Key, revive_offset: int = -1) -> None:
         self.checkpoint = checkpoint
         self.key = key
         self.left = ((1 << checkpoint.count) - 1) & ~checkpoint.acknowledged_bits
@@ -233,7 +233,7 @@ class OpenCheckpoints:
         """Number of open checkpoints."""
         return len(self._open)
 
-    def add(self, checkpoint: Checkpoint, revive_offset: int) -> OpenCheckpoint | None:
+    def add(self, checkpoint: PopCheckpoint, revive_offset: int) -> OpenCheckpoint | None:
         """Open a checkpoint; return None if no message of it is left, or it is open already."""
         key = key_of(checkpoint, self._broker_name)
         known = self._open.get(key)

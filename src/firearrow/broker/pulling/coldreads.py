@@ -22,7 +22,7 @@ from typing import Final
 from firearrow.errors import BrokerError
 from firearrow.net.server import Finished, Peer
 from firearrow.services import Scheduler, Service
-from firearrow.store import Stretch, fetch
+from firearrow.store import FileRange, fetch
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.frame import AnyCommand
 
@@ -63,7 +63,7 @@ class ColdReads(Service):
         if threads is not None:
             await asyncio.to_thread(threads.shutdown, cancel_futures=True)
 
-    def hold(self, peer: Peer, request: AnyCommand, stretches: Sequence[Stretch], again: Again) -> None:
+    def hold(self, peer: Peer, request: AnyCommand, stretches: Sequence[FileRange], again: Again) -> None:
         """Hold a pull until the stretches are in memory, then answer it by ``again``.
 
         Raises BrokerError if too many wait.

@@ -49,7 +49,7 @@ _TOPICS_HERE_MAX: Final = 100  # formatted in the event loop, in a millisecond o
 _ALL: Final = PERM_READ | PERM_WRITE
 
 
-class Identity(msgspec.Struct, frozen=True, rename="camel"):
+class BrokerIdentity(msgspec.Struct, frozen=True, rename="camel"):
     """Identity of the broker; ``broker_addr`` (for clients) and ``ha_server_addr`` (slaves): ``ip:port``."""
 
     cluster_name: str
@@ -59,10 +59,10 @@ class Identity(msgspec.Struct, frozen=True, rename="camel"):
     ha_server_addr: str
 
 
-def identity_of(config: BrokerConfig, address: str, ha_port: int) -> Identity:
+def identity_of(config: BrokerConfig, address: str, ha_port: int) -> BrokerIdentity:
     """Return the identity of a broker that serves clients at an address and slaves at a port."""
     ip = config.broker_ip2 or address.rpartition(":")[0]
-    return Identity(
+    return BrokerIdentity(
         cluster_name=config.broker_cluster_name,
         broker_name=config.broker_name,
         broker_id=config.broker_id,
@@ -75,7 +75,7 @@ def registration_of(
     settings: Settings,
     topics: TopicTable,
     name_servers: Iterable[str],
-    identity: Identity,
+    identity: BrokerIdentity,
     access: Access,
     on_master: Callable[[str, str], bool] | None,
 ) -> Registration:
@@ -125,7 +125,7 @@ class Registration(Service):
     def __init__(
         self,
         name_servers: Iterable[str],
-        identity: Identity,
+        identity: BrokerIdentity,
         topics: Callable[[], dict[str, TopicConfig]],
         data_version: Callable[[], DataVersion],
         *,
@@ -153,7 +153,7 @@ class Registration(Service):
         self._whole = b"", 0
         self._whole_of: tuple[DataVersion, int] | None = None
         self._client = Client(access=access, on_lost=self._lost)
-        self._keepers = [_Keeper(address, self) for address in name_servers]
+        self._keepers = [_RegistrationKeeper(address, self) for address in name_servers]
         self._tasks = Tasks()
 
     async def start(self) -> None:
@@ -266,7 +266,7 @@ class Registration(Service):
         return body, body_crc32(body)
 
 
-class _Keeper:
+class _RegistrationKeeper:
     """Keeps the broker registered with one name server."""
 
     def __init__(self, address: str, registration: Registration) -> None:

@@ -15,8 +15,8 @@ from firearrow.clock import Clock
 from firearrow.errors import CannotListen, ConfigError
 from firearrow.events import Event
 from firearrow.net.listening import listen, port_of
-from firearrow.replication.fetching import History, Source
-from firearrow.replication.master import Connection, Master
+from firearrow.replication.fetching import History, LogSource
+from firearrow.replication.master import Master, SlaveConnection
 from firearrow.replication.proof import OPEN, Gate, HaAccess
 from firearrow.replication.slave import Slave
 from firearrow.services import Service
@@ -189,7 +189,7 @@ class Replicas:
         if self._server is not None:
             self._server.close()
 
-    def _connection(self) -> Connection:
+    def _connection(self) -> SlaveConnection:
         assert self._sender is not None, "slaves are taken when all is there"
         return self._sender.connection()
 
@@ -215,10 +215,10 @@ class Replicas:
         master.joined.listen(self.linked)
         master.refused.listen(self.linked)
 
-    def source_of_log(self) -> Source | None:
+    def source_of_log(self) -> LogSource | None:
         """Return another broker that has the same log; None if none is known."""
         address = self._config.heal_from or (self.slave.master_address if self.slave else "")
-        return Source(address, self._history(), self._access) if address else None
+        return LogSource(address, self._history(), self._access) if address else None
 
     def _history(self) -> History | None:
         """Return the history that brokers in controller mode compare before one sends anything."""

@@ -120,26 +120,26 @@ class _Modes(Body, frozen=True):
     message_request_mode_map: dict[str, dict[str, RequestMode]] = msgspec.field(default_factory=dict)
 
 
-class _Change(Body, frozen=True):
+class _StateChange(Body, frozen=True):
     """Change from a master; ``after`` is the data version before it."""
 
     after: DataVersion = DataVersion()
     gone: dict[str, list[str]] = msgspec.field(default_factory=dict)
 
 
-class _TopicsChange(_Change, frozen=True):
+class _TopicsChange(_StateChange, frozen=True):
     """Change of topics."""
 
     new: _Topics = _Topics()
 
 
-class _GroupsChange(_Change, frozen=True):
+class _GroupsChange(_StateChange, frozen=True):
     """Change of groups."""
 
     new: _Groups = _Groups()
 
 
-class _OffsetsChange(_Change, frozen=True):
+class _OffsetsChange(_StateChange, frozen=True):
     """Change of offsets by an administrator."""
 
     new: _Offsets = _Offsets()
@@ -151,7 +151,7 @@ class _DeletedTopics(Body, frozen=True):
     deleted_topics: dict[str, int] = msgspec.field(default_factory=dict)
 
 
-class _DeletionChange(_Change, frozen=True):
+class _DeletionChange(_StateChange, frozen=True):
     """Deletion of topics."""
 
     new: _DeletedTopics = _DeletedTopics()

@@ -117,7 +117,7 @@ class _Recent(NamedTuple):
     change: StateChange
 
 
-class _Follower(NamedTuple):
+class _StateFollower(NamedTuple):
     """Slave with its version of the state, and its open request, if it has one."""
 
     broker_id: int
@@ -152,7 +152,7 @@ class StateFeed(Service):
         self._monotonic = clock.monotonic
         self._loop = loop
         self._wait_seconds = wait_seconds
-        self._followers: dict[Peer, _Follower] = {}
+        self._followers: dict[Peer, _StateFollower] = {}
         self._states: dict[int, int] = {}  # by number, the version that a slave has confirmed
         self._wholes: dict[str, Callable[[], Change]] = {}
         self._recent: deque[_Recent] = deque()
@@ -271,13 +271,13 @@ class StateFeed(Service):
         is_known = header.life == self.life and 0 <= header.version <= self.version
         known = header.version if is_known else NOTHING_YET
         waits = known == self.version
-        self._keep(peer, _Follower(header.broker_id, known, request if waits else None, 0.0))
+        self._keep(peer, _StateFollower(header.broker_id, known, request if waits else None, 0.0))
         if not self._moves.is_set:
             self._note_moves()
         self._confirmed()
         return None if waits else self._news(known)
 
-    def _keep(self, peer: Peer, follower: _Follower) -> None:
+    def _keep(self, peer: Peer, follower: _StateFollower) -> None:
         seconds = ASK_SECONDS_MAX if follower.request is None else HOLD_SECONDS
         self._followers[peer] = follower._replace(until=self._monotonic() + seconds)
         self._expiry.set_earlier(seconds)

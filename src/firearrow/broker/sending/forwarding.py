@@ -28,7 +28,7 @@ import msgspec
 
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.registering.routes import TopicRoutes
-from firearrow.broker.sending.puts import Draft, PutResult, Puts, Redirection
+from firearrow.broker.sending.puts import PutResult, Puts, Redirection, UnstoredMessage
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.topics.table import TopicTable
 from firearrow.clock import Clock
@@ -193,7 +193,7 @@ class ForwardingWriter(Puts, Service):
         _wait_no_more(found)
         self._put_away(_Message(queue.topic, queue.queue_id, body, found, flag, sys_flag, born_ms, times))
 
-    def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> PutResult:
+    def _add(self, draft: UnstoredMessage, queue: ConsumeQueue, now_ms: int) -> PutResult:
         found = properties.parse(draft.stored) | draft.properties
         topic, queue_id = draft.topic, draft.queue_id
         if topic == names.TIMER_TOPIC:  # it rolls: at the other broker its wait begins again

@@ -25,7 +25,7 @@ from firearrow.broker.delaying.delivery import delay_level
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.groups.locks import QueueLocks
 from firearrow.broker.metrics.tally import DELAY, FIFO, Tally
-from firearrow.broker.sending.puts import Draft, PutResult
+from firearrow.broker.sending.puts import PutResult, UnstoredMessage
 from firearrow.broker.sending.sendback import DLQ_QUEUES, times_max_of
 from firearrow.broker.timing.recalls import recall_handle
 from firearrow.broker.topics.table import UNIT_FLAG
@@ -47,7 +47,16 @@ from firearrow.message.sysflag import (
 )
 from firearrow.net.server import Answer, Peer, PeerRequest
 from firearrow.services import Soon
-from firearrow.store import MESSAGES_MAX, ConsumeQueue, Members, Outcome, Part, members_alike, members_of, offset_ids
+from firearrow.store import (
+    MESSAGES_MAX,
+    BatchPart,
+    ConsumeQueue,
+    Members,
+    PutStatus,
+    members_alike,
+    members_of,
+    offset_ids,
+)
 from firearrow.wire.bodies import PERM_WRITE, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
@@ -77,8 +86,8 @@ _DROPPED: Final = frozenset(
 # Properties that messages of a batch must not have, as the broker does not look at each: they would act later.
 _NOT_IN_BATCHES: Final = (properties.POP_CHECKPOINT, properties.REPLY_TO_CLIENT, properties.RETRY_TOPIC)
 _UNCONFIRMED: Final = {
-    Outcome.NOT_FLUSHED: (ResponseCode.FLUSH_DISK_TIMEOUT, "the message is stored, the disk did not confirm it"),
-    Outcome.NOT_COPIED: (
+    PutStatus.NOT_FLUSHED: (ResponseCode.FLUSH_DISK_TIMEOUT, "the message is stored, the disk did not confirm it"),
+    PutStatus.NOT_COPIED: (
         ResponseCode.FLUSH_SLAVE_TIMEOUT,
         "the message is stored, not enough slaves did confirm it (inSyncReplicas)",
     ),
@@ -321,7 +330,7 @@ class SendProcessor:
             return None
         count = len(members) // len(requests)
         targets: list[_SendTopic] = []
-        parts: list[Part] = []
+        parts: list[BatchPart] = []
         try:
             for peer, request in requests:
                 header = request.ext
@@ -510,7 +519,7 @@ class SendProcessor:
         return answer
 
     @staticmethod
-    def _note_kind(tally: Tally, draft: Draft, placed: PutResult, dead_of: str | None, topic: str) -> None:
+    def _note_kind(tally: Tally, draft: UnstoredMessage, placed: PutResult, dead_of: str | None, topic: str) -> None:
         """Count a message of a special kind; the topics of halves and of delay levels have only such messages."""
         if dead_of is not None:
             tally.dead.add((dead_of, draft.properties.get(properties.RETRY_TOPIC, topic)))
@@ -584,8 +593,8 @@ class SendProcessor:
         self._store.when_confirmed(self._store.log_end_offset, partial(self._confirmed, peer, request, answer))
         return None
 
-    def _confirmed(self, peer: Peer, request: AnyCommand, answer: Response | bytes, outcome: Outcome) -> None:
-        if outcome is not Outcome.SAFE:
+    def _confirmed(self, peer: Peer, request: AnyCommand, answer: Response | bytes, outcome: PutStatus) -> None:
+        if outcome is not PutStatus.SAFE:
             answer = response_of(answer) if isinstance(answer, bytes) else answer
             answer.code, answer.remark = _UNCONFIRMED[outcome]
         if isinstance(answer, Response):
@@ -613,9 +622,9 @@ class SendProcessor:
 
 def draft_of_send(
     peer: Peer, request: AnyCommand, header: AnySendMessage, queue_id: int, found: dict[str, str], sys_flag: int
-) -> Draft:
+) -> UnstoredMessage:
     """Return the message of a request as a draft, with the properties ``found`` and the flags ``sys_flag``."""
-    return Draft(
+    return UnstoredMessage(
         header.topic,
         queue_id,
         request.body,
@@ -677,8 +686,8 @@ def _refuse_property(body: bytes, name: str) -> None:
         raise BrokerError(ResponseCode.MESSAGE_ILLEGAL, f"a message with the property {name} is not for a batch")
 
 
-def _part(queue: ConsumeQueue, count: int, header: SendMessageV2, peer: Peer) -> Part:
-    return Part(queue, count, header.sys_flag, header.born_timestamp, header.reconsume_times, peer.host_bytes)
+def _part(queue: ConsumeQueue, count: int, header: SendMessageV2, peer: Peer) -> BatchPart:
+    return BatchPart(queue, count, header.sys_flag, header.born_timestamp, header.reconsume_times, peer.host_bytes)
 
 
 def _illegal(header: AnySendMessage, body_bytes: int, properties_bytes: int, body_bytes_max: int) -> BrokerError:

@@ -1,12 +1,12 @@
 """Puts of all messages that are not plain sends.
 
-A plain send goes straight to ``MessageStore.put``. Every other message is a `Draft` first: a send whose properties ask
-for something, a failed message that is sent back, a due message, a half, an answer. ``Puts.put`` applies each
-redirection to it, in order, and then adds it to its queue. A redirection is a function that may give a draft another
-topic and queue, to wait there. A message with a delay level waits in ``SCHEDULE_TOPIC_XXXX``, one with a delivery time
-in the timer's topic, one of a transaction in the topic of halves. `wait_elsewhere` notes its final topic in its
-properties. Messages of topics that clients can't send to wait already, and are not redirected again. A half may have a
-delay, which begins at its commit.
+A plain send goes straight to ``MessageStore.put``. Every other message is an `UnstoredMessage` first: a send whose
+properties ask for something, a failed message that is sent back, a due message, a half, an answer. ``Puts.put`` applies
+each redirection to it, in order, and then adds it to its queue. A redirection is a function that may give a draft
+another topic and queue, to wait there. A message with a delay level waits in ``SCHEDULE_TOPIC_XXXX``, one with a
+delivery time in the timer's topic, one of a transaction in the topic of halves. `wait_elsewhere` notes its final topic
+in its properties. Messages of topics that clients can't send to wait already, and are not redirected again. A half may
+have a delay, which begins at its commit.
 
 Source: RocketMQ ``MessageExtBrokerInner``, ``PutMessageHook``, ``HookUtils``.
 """
@@ -34,7 +34,7 @@ from firearrow.store import ConsumeQueue, MessageStore, MultiDispatch, NewMessag
 from firearrow.wire.codes import ResponseCode
 
 
-class Draft(msgspec.Struct):
+class UnstoredMessage(msgspec.Struct):
     """Message before its put.
 
     ``born_host`` is packed as in a record (``message.hosts``). ``prepared_transaction_offset`` is the physical offset
@@ -68,7 +68,7 @@ class PutResult(NamedTuple):
 # again.
 _ASKING: Final = (b"DELAY", b"TIMER_", b"INNER_MULTI_", b"REAL_", b"TRAN_PREPARED_", b"TRANSACTION_CHECK_")
 
-Redirection = Callable[[Draft, int], None]
+Redirection = Callable[[UnstoredMessage, int], None]
 """Function that may change a draft before its put at a time in ms, by its properties; raises BrokerError to refuse
 it."""
 
@@ -78,12 +78,12 @@ def asks_nothing(stored: bytes) -> bool:
     return properties.lacks(stored, _ASKING)
 
 
-def draft_of_content(content: Content, stored: bytes, found: dict[str, str]) -> Draft:
+def draft_of_content(content: Content, stored: bytes, found: dict[str, str]) -> UnstoredMessage:
     """Return a message of the store as a draft for another put, into the same queue.
 
     Its properties are those in ``stored``, if they ask for nothing, and those ``found``.
     """
-    return Draft(
+    return UnstoredMessage(
         content.topic,
         content.queue_id,
         content.body,
@@ -98,9 +98,9 @@ def draft_of_content(content: Content, stored: bytes, found: dict[str, str]) -> 
     )
 
 
-def draft_of(view: MessageView) -> Draft:
+def draft_of(view: MessageView) -> UnstoredMessage:
     """Return a message of the store as a draft for another put, into the same queue."""
-    return Draft(
+    return UnstoredMessage(
         view.topic,
         view.queue_id,
         view.body,
@@ -138,7 +138,7 @@ def again(
     )
 
 
-def wait_elsewhere(draft: Draft, topic: str, queue_id: int) -> None:
+def wait_elsewhere(draft: UnstoredMessage, topic: str, queue_id: int) -> None:
     """Let a message wait in another topic, and note its destination."""
     draft.properties[properties.REAL_TOPIC] = draft.topic
     draft.properties[properties.REAL_QUEUE_ID] = str(draft.queue_id)
@@ -179,7 +179,7 @@ class Puts:
         """
         return False
 
-    def put(self, draft: Draft, now_ms: int | None = None) -> PutResult:
+    def put(self, draft: UnstoredMessage, now_ms: int | None = None) -> PutResult:
         """Redirect a draft and add it.
 
         Raise BrokerError if a redirection refuses it or its topic has no such queue, MessageError if it is too large or
@@ -201,7 +201,7 @@ class Puts:
             self.waits(WaitsElsewhere(draft.topic, wanted))
         return placed
 
-    def deliver(self, draft: Draft, now_ms: int) -> PutResult:
+    def deliver(self, draft: UnstoredMessage, now_ms: int) -> PutResult:
         """Add a draft that has waited to its destination, even if its topic no longer exists.
 
         Raise the same as `put` except for the topic, and MessageError for a name that no topic can have.
@@ -239,7 +239,7 @@ class Puts:
         queue, body, stored, flag, sys_flag, born_ms, born_host, times, prepared = message
         self._store.put(queue, body, stored, flag, sys_flag, born_ms, born_host, now_ms, times, prepared)
 
-    def _add(self, draft: Draft, queue: ConsumeQueue, now_ms: int) -> PutResult:
+    def _add(self, draft: UnstoredMessage, queue: ConsumeQueue, now_ms: int) -> PutResult:
         store, stored = self._store, draft.stored
         end: QueueEnd = queue
         if draft.properties:
@@ -281,7 +281,7 @@ class Puts:
             )
         return self._store.queue(topic, queue_id)
 
-    def _end(self, draft: Draft, queue: ConsumeQueue) -> QueueEnd:
+    def _end(self, draft: UnstoredMessage, queue: ConsumeQueue) -> QueueEnd:
         """Return the queue to append to, with the LMQs that the message asks for.
 
         Java: CommitLog#putMessage puts halves into LMQs, too, where any consumer reads them at once.
@@ -294,7 +294,7 @@ class Puts:
         draft.properties[properties.INNER_MULTI_QUEUE_OFFSET] = together.lmq_offsets
         return together
 
-    def _check_lmqs(self, draft: Draft) -> None:
+    def _check_lmqs(self, draft: UnstoredMessage) -> None:
         """Refuse a message for LMQs that can't exist, also if it waits elsewhere before."""
         wants = draft.properties.get(properties.INNER_MULTI_DISPATCH)
         if wants and names.takes_lmqs(draft.topic) and not self._store.takes_lmqs:

@@ -16,7 +16,7 @@ from functools import partial
 from typing import Final, NamedTuple
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.groups.clients import Channel
+from firearrow.broker.groups.clients import ClientChannel
 from firearrow.broker.sending.processor import SendProcessor, draft_of_send
 from firearrow.broker.sending.puts import PutResult
 from firearrow.errors import BrokerError, MessageError, StoreError
@@ -26,7 +26,7 @@ from firearrow.message.ids import encode_offset_id
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK
 from firearrow.net.futures import Answered
 from firearrow.net.server import Answer, Peer
-from firearrow.store import Outcome
+from firearrow.store import PutStatus
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of, request
 from firearrow.wire.frame import AnyCommand, SendAnswers
@@ -140,7 +140,7 @@ class ReplyProcessor:
         call.add_done_callback(answer)
         return None
 
-    def _may_still_ask(self, client_id: str, channel: Channel) -> bool:
+    def _may_still_ask(self, client_id: str, channel: ClientChannel) -> bool:
         """Return whether the user of a waiting client may still send, for example, a request."""
         user = self._clients.user_of(client_id)
         return user is not None and self._senders.may_publish(user, channel.ip)
@@ -165,7 +165,7 @@ class ReplyProcessor:
         return None
 
 
-def _reply(peer: Peer, asked: AnyCommand, response: Response, _: Outcome) -> None:
+def _reply(peer: Peer, asked: AnyCommand, response: Response, _: PutStatus) -> None:
     """Answer at last, even if the copy is not confirmed, as in RocketMQ."""
     peer.owed -= 1
     peer.reply(asked, response)

@@ -16,7 +16,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Final, TypeAlias
 
-from firearrow.broker.sending.puts import Draft, asks_nothing, draft_of_content
+from firearrow.broker.sending.puts import UnstoredMessage, asks_nothing, draft_of_content
 from firearrow.message import properties
 from firearrow.message.hosts import unpack_host
 from firearrow.message.ids import encode_offset_id
@@ -80,7 +80,7 @@ def _again(stored: bytes) -> PlainCopy | None:
     return kept + again[1], str(again[2], "utf-8", "replace")
 
 
-def copy_of(content: Content) -> Draft:
+def copy_of(content: Content) -> UnstoredMessage:
     """Return the copy of a failed message, without its destination."""
     kept = _left_unread([content.properties])
     if kept:

@@ -15,7 +15,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.sending.puts import Draft, again
+from firearrow.broker.sending.puts import UnstoredMessage, again
 from firearrow.broker.sending.retrycopies import copy_of, plain_copies
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import names, properties
@@ -276,7 +276,7 @@ class SendBackProcessor:
     # --- all other copies ---
 
     def _put(
-        self, draft: Draft, level: int, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool
+        self, draft: UnstoredMessage, level: int, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool
     ) -> None:
         """Put a copy where it waits, or where dead letters are (level 0)."""
         draft.properties[properties.DELAY_LEVEL] = str(level)
@@ -315,7 +315,9 @@ class SendBackProcessor:
             raise _not_found(physical_offset, "it is a batch, stored as one record")
         return content
 
-    def _place(self, draft: Draft, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool) -> None:
+    def _place(
+        self, draft: UnstoredMessage, header: SendBack, config: SubscriptionGroupConfig, *, is_dead: bool
+    ) -> None:
         """Return the destination of a copy, and create the topic that it needs."""
         refused = self._store.refused
         if refused is not None:

@@ -37,7 +37,7 @@ def no_rest() -> None:
     """Continue at once: no other thread waits."""
 
 
-class Storage(Protocol):
+class StateStorage(Protocol):
     """Storage of one state, in the form of the content of the state's JSON file."""
 
     lags: bool  # True if appended changes are not written yet
@@ -126,7 +126,7 @@ class StateFile:
 
     def __init__(
         self,
-        storage: Storage | None,
+        storage: StateStorage | None,
         content: Callable[[], Mapping[str, Any]],
         complete: Callable[[Mapping[str, Any]], Mapping[str, Any]] = lambda content: content,
         before_write: Callable[[], None] | None = None,

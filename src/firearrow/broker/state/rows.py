@@ -12,8 +12,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 
-from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, Rest, Storage, no_rest
-from firearrow.database import DEFAULT, Database, Family, MiB, families_of
+from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, Rest, StateStorage, no_rest
+from firearrow.database import DEFAULT, Database, FamilyOptions, MiB, families_of
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.journal import Change
 from firearrow.state import VERSION_FAMILY, VERSION_KEY, Row, StatePart, newest, rows_of
@@ -42,7 +42,7 @@ class Rows:
         self._pending: dict[Row, bytes | None] = {}  # of changes that were made nevertheless
 
     def read(self) -> tuple[dict[str, Any], bool]:
-        """Open the database and return its content, or that of a newer JSON file; see `Storage`."""
+        """Open the database and return its content, or that of a newer JSON file; see `StateStorage`."""
         database = self._opened()
         try:
             self._written = rows_of(database.tables, self._part)
@@ -58,7 +58,7 @@ class Rows:
                 others = sorted((needed | set(families_of(self._path))) - {DEFAULT})
                 self._database = Database(
                     self._path,
-                    [Family(name, _BUFFER_BYTES) for name in (DEFAULT, *others)],
+                    [FamilyOptions(name, _BUFFER_BYTES) for name in (DEFAULT, *others)],
                     cache_bytes=_BUFFER_BYTES,
                     open_files_max=_OPEN_FILES_MAX,
                     log_ahead=True,
@@ -156,7 +156,7 @@ class Rows:
                 )
 
 
-def storage_of(store_root: Path | None, part: StatePart, *, in_database: bool, generations: int) -> Storage | None:
+def storage_of(store_root: Path | None, part: StatePart, *, in_database: bool, generations: int) -> StateStorage | None:
     """Return the storage of a state below the root of a store; None without a store."""
     if store_root is None:
         return None

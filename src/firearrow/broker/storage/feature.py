@@ -11,10 +11,10 @@ from firearrow.broker.events import SettingsChanged
 from firearrow.broker.feature import Base, Feature
 from firearrow.broker.metrics.stats import SAMPLE_SECONDS
 from firearrow.broker.state.persistence import StateFile
-from firearrow.broker.storage.saving import Confirming, Following, Saving, SyncedState
+from firearrow.broker.storage.saving import Confirming, Saving, SavingService, SyncedState
 from firearrow.errors import FirearrowError
 from firearrow.net.tasks import SerialWorker
-from firearrow.replication.fetching import Source
+from firearrow.replication.fetching import LogSource
 from firearrow.services import Service
 from firearrow.store import MessageStore, RecordDamaged
 
@@ -57,7 +57,7 @@ class StorageFeature(Feature):
         base, store = self._base, self._base.store
         return (
             self.saving,
-            Following(self.saving, self._files, base.loop),
+            SavingService(self.saving, self._files, base.loop),
             store.acknowledging,
             *([store.confirming] if store.confirming is not store.acknowledging else []),
             base.every("counters", SAMPLE_SECONDS, base.stats.sample_step),
@@ -108,7 +108,7 @@ WAITING_MAX: Final = 1024
 class Healing(SerialWorker[RecordDamaged]):
     """Repairs records of a store; ``replica`` returns another broker that has the log, or None."""
 
-    def __init__(self, store: MessageStore, replica: Callable[[], Source | None]) -> None:
+    def __init__(self, store: MessageStore, replica: Callable[[], LogSource | None]) -> None:
         super().__init__("healing", WAITING_MAX)
         self._store = store
         self._replica = replica
@@ -132,7 +132,7 @@ class Healing(SerialWorker[RecordDamaged]):
         else:
             log.error("damaged record can't be restored from a replica", extra={**extra, "reason": why})
 
-    async def _healed(self, record: RecordDamaged, replica: Source) -> str | None:
+    async def _healed(self, record: RecordDamaged, replica: LogSource) -> str | None:
         """Repair a record; return the reason if that is not possible."""
         asked = self._store.asked_for(record)
         if asked is None:

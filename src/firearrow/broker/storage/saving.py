@@ -3,10 +3,10 @@
 A change by a request outlives the process before the request is answered (`StateFile.keep`). A change by an
 administrator or a heartbeat is also durable before the answer: the answers of some milliseconds wait for one sync, in a
 thread. A send or a pull that made its topic or group does not wait: a start gives a topic to messages without one. A
-thread writes the files themselves within a second of a change (`Following`), each at most once a second, since the time
-to write them grows with their content. That thread rests three times as long as it works. The event loop gives up the
-interpreter at each system call, and got it back half a millisecond later each time, which made 100 ms of formatting 70
-of waiting.
+thread writes the files themselves within a second of a change (`SavingService`), each at most once a second, since the
+time to write them grows with their content. That thread rests three times as long as it works. The event loop gives up
+the interpreter at each system call, and got it back half a millisecond later each time, which made 100 ms of formatting
+70 of waiting.
 """
 
 from __future__ import annotations
@@ -191,7 +191,7 @@ class Saving(Service):
             await asyncio.wait([self._writing])
 
 
-class Following(Service):
+class SavingService(Service):
     """Service that writes files within a second of a stored change; nothing runs without changes. After a failure of
     the disk it retries each second.
     """

@@ -12,14 +12,14 @@ from functools import partial
 from typing import Final
 
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.sending.puts import Draft
+from firearrow.broker.sending.puts import UnstoredMessage
 from firearrow.broker.state.settings import Settings
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
 from firearrow.message.recall import RecallHandle
 from firearrow.net.server import Answer, Peer
-from firearrow.store import Outcome, TimerStore
+from firearrow.store import PutStatus, TimerStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.bodies import PERM_WRITE
 from firearrow.wire.codes import ResponseCode
@@ -31,7 +31,7 @@ Recall = tuple[str, str]
 """Topic of the recalled message, if that matters, and the key that names the message."""
 
 
-def recall_handle(draft: Draft, broker_name: str, unique_key: str) -> str | None:
+def recall_handle(draft: UnstoredMessage, broker_name: str, unique_key: str) -> str | None:
     """Return the handle that can recall a message that was just put, None if it can't be recalled."""
     topic = draft.properties.get(properties.REAL_TOPIC, "")
     if draft.topic != names.TIMER_TOPIC or names.is_retry(topic):
@@ -111,7 +111,7 @@ class RecallProcessor:
         return None
 
     @staticmethod
-    def _safe(peer: Peer, request: AnyCommand, answer: Response, _: Outcome) -> None:
+    def _safe(peer: Peer, request: AnyCommand, answer: Response, _: PutStatus) -> None:
         peer.reply(request, answer)
 
     def _checked(self, header: RecallMessage, now_ms: int) -> RecallHandle:
@@ -148,9 +148,9 @@ class RecallProcessor:
             return "timestamp invalid"
         return ""
 
-    def _draft(self, handle: RecallHandle, header: RecallMessage, peer: Peer, now_ms: int) -> Draft:
+    def _draft(self, handle: RecallHandle, header: RecallMessage, peer: Peer, now_ms: int) -> UnstoredMessage:
         key = delete_key(handle.topic, handle.unique_key, self._settings.store)
-        return Draft(
+        return UnstoredMessage(
             handle.topic,
             0,
             _BODY,

@@ -41,7 +41,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.delaying.redelivery import TimerDeliveries
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.metrics.tally import DELAY
-from firearrow.broker.sending.puts import Draft, draft_of, wait_elsewhere
+from firearrow.broker.sending.puts import UnstoredMessage, draft_of, wait_elsewhere
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.timing.counts import TimerCounts
 from firearrow.broker.timing.recalls import Recall, identity_of, recall_by, recall_of
@@ -123,7 +123,7 @@ class TimerRedirection:
         self._timers = timers
         self._chance = chance
 
-    def __call__(self, draft: Draft, now_ms: int) -> None:
+    def __call__(self, draft: UnstoredMessage, now_ms: int) -> None:
         """Redirect a draft that has a delivery time; BrokerError for an impossible time."""
         found = draft.properties
         if found.keys().isdisjoint(properties.DELIVERY_TIMES):

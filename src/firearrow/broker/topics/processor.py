@@ -8,7 +8,7 @@ from typing import Final
 
 from firearrow.broker.answers import answer_in_steps
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.groups.clients import Channel
+from firearrow.broker.groups.clients import ClientChannel
 from firearrow.broker.lite import facts
 from firearrow.broker.state.attributes import MESSAGE_TYPE, parse_changes
 from firearrow.broker.topics.table import QUEUE_NUMS_MAX
@@ -49,7 +49,7 @@ class TopicAdminProcessor:
         self._store = context.store
         self._stats = context.stats
 
-    def put(self, _: Channel, request: AnyCommand) -> Response:
+    def put(self, _: ClientChannel, request: AnyCommand) -> Response:
         """17: create a topic or change it."""
         header = fields_of(request, CreateTopic)
         config = TopicConfig(
@@ -66,7 +66,7 @@ class TopicAdminProcessor:
         self._topics.put(config)
         return Response()
 
-    def put_list(self, _: Channel, request: AnyCommand) -> Steps:
+    def put_list(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """18: create or change topics, all or none.
 
         Java: AdminBrokerProcessor#updateAndCreateTopicList ends at the first unchanged one.
@@ -107,7 +107,7 @@ class TopicAdminProcessor:
         if guarded and self._topics.is_system(topic):
             raise BrokerError(ResponseCode.INVALID_PARAMETER, f"The topic[{topic}] is conflict with system topic.")
 
-    def delete(self, _: Channel, request: AnyCommand) -> Steps:
+    def delete(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """215: delete a topic with its offsets, its queues and the retry topics of its POP groups.
 
         A topic that does not exist is no error: queues of it may exist. An impossible name is an error: the files of a
@@ -118,7 +118,7 @@ class TopicAdminProcessor:
         yield from self._delete(topic)
         return Response()
 
-    def delete_all(self, _: Channel, request: AnyCommand) -> Steps:
+    def delete_all(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """5002: delete topics, as 215 does; RocketMQ has it from 5.5.1 on.
 
         If one of the names can't be deleted, none is.
@@ -165,7 +165,7 @@ class TopicAdminProcessor:
                 self._offsets.forget(group, queue)
             yield
 
-    def list_all(self, _: Channel, request: AnyCommand) -> Answer:
+    def list_all(self, _: ClientChannel, request: AnyCommand) -> Answer:
         """21: all topics, or a page of them.
 
         Pages are of one data version: a client with another version starts again with the first page.
@@ -187,7 +187,7 @@ class TopicAdminProcessor:
         )
         return answer_in_steps(body, {"totalTopicNum": len(table)})
 
-    def get(self, _: Channel, request: AnyCommand) -> Response:
+    def get(self, _: ClientChannel, request: AnyCommand) -> Response:
         """351: the config of a topic."""
         topic = fields_of(request, TopicHeader).topic
         config = self._topics.get(topic)
@@ -195,7 +195,7 @@ class TopicAdminProcessor:
             raise BrokerError(ResponseCode.TOPIC_NOT_EXIST, f"No topic in this broker. topic: {topic}")
         return Response(body=fastjson.dumps(config))
 
-    def status(self, _: Channel, request: AnyCommand) -> Steps:
+    def status(self, _: ClientChannel, request: AnyCommand) -> Steps:
         """202: the ends of the queues of a topic."""
         topic = fields_of(request, TopicHeader).topic
         config = self._topics.get(topic)
@@ -215,13 +215,13 @@ class TopicAdminProcessor:
         stored = self._store.store_time_of(topic, queue_id, most - 1) if most > 0 else 0
         return TopicOffset(least, most, max(0, stored))
 
-    def consumers(self, _: Channel, request: AnyCommand) -> Answer:
+    def consumers(self, _: ClientChannel, request: AnyCommand) -> Answer:
         """300: the groups that subscribe to a topic now, or have an offset in it."""
         topic = fields_of(request, TopicHeader).topic
         groups = self._clients.consumers_of(topic) | self._offsets.groups_of(topic)
         return answer_in_steps(GroupList(sorted(groups)))
 
-    def system_topics(self, _: Channel, __: AnyCommand) -> Response:
+    def system_topics(self, _: ClientChannel, __: AnyCommand) -> Response:
         """305: the system topics of the broker."""
         return Response(body=fastjson.dumps(TopicList(self._topics.system_topics())))
 

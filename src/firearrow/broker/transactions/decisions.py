@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from typing import Final
 
-from firearrow.broker.sending.puts import Draft, Puts
+from firearrow.broker.sending.puts import Puts, UnstoredMessage
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.transactions.halves import OP_TOPIC, QUEUE_ID
 from firearrow.clock import Clock
@@ -149,7 +149,7 @@ class OpQueue:
         body = "".join(f"{number}{_SEPARATOR}" for number in text).encode()
         found = {properties.TAGS: DECIDED_TAG, properties.WAIT_STORE: "true"}
         now_ms = self._clock.now_ms()
-        placed = self._puts.put(Draft(OP_TOPIC, QUEUE_ID, body, found, now_ms, self._host), now_ms)
+        placed = self._puts.put(UnstoredMessage(OP_TOPIC, QUEUE_ID, body, found, now_ms, self._host), now_ms)
         self.in_use(placed.queue_offset, max(map(int, text)))
         del self._unwritten[: len(text)]
         self._unwritten_bytes -= size

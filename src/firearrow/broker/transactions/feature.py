@@ -11,7 +11,7 @@ from firearrow.broker.feature import Base, BulkHandlers, Feature, Handlers
 from firearrow.broker.storage.saving import Saving
 from firearrow.broker.transactions.opencounts import OpenCounts
 from firearrow.broker.transactions.processor import TransactionProcessor
-from firearrow.broker.transactions.service import Transactions
+from firearrow.broker.transactions.service import TransactionService
 from firearrow.services import Service
 from firearrow.store import QueuesDeleted
 from firearrow.wire.codes import RequestCode
@@ -31,7 +31,7 @@ class TransactionFeature(Feature):
     def connect(self, context: BrokerContext, saving: Saving) -> None:
         """Make service and processor."""
         self._saving = saving
-        self.service = Transactions(context, self.open_counts, self._base.loop)
+        self.service = TransactionService(context, self.open_counts, self._base.loop)
         self._ends = TransactionProcessor(context, self.service)
 
     def handlers(self) -> Handlers:

@@ -22,10 +22,10 @@ from typing import Final, NamedTuple
 import msgspec
 
 from firearrow.broker.sending.puts import (
-    Draft,
     PutResult,
     Puts,
     Redirection,
+    UnstoredMessage,
     again,
     asks_nothing,
     draft_of,
@@ -215,7 +215,7 @@ def noted_root(view: MessageView) -> int | None:
 def waits_as_half(settings: Settings) -> Redirection:
     """Return the redirection of transactional messages; it raises BrokerError if the configuration forbids them."""
 
-    def redirect(draft: Draft, now_ms: int) -> None:
+    def redirect(draft: UnstoredMessage, now_ms: int) -> None:
         if not _is_transactional(draft):
             return
         broker = settings.broker
@@ -235,7 +235,7 @@ def waits_as_half(settings: Settings) -> Redirection:
     return redirect
 
 
-def _is_transactional(draft: Draft) -> bool:
+def _is_transactional(draft: UnstoredMessage) -> bool:
     """Return whether a message becomes a half: it is one of a transaction, not committed, and not a failed one that is
     redelivered (clients before 4.6.1 leave the property in those)."""
     found = draft.properties
@@ -249,7 +249,7 @@ def _is_transactional(draft: Draft) -> bool:
     return not waits
 
 
-def copied(half: Half, check_times: int) -> Draft:
+def copied(half: Half, check_times: int) -> UnstoredMessage:
     """Return a half for another put."""
     noted = {_ROOT: str(half.root)}
     if check_times:
@@ -257,7 +257,7 @@ def copied(half: Half, check_times: int) -> Draft:
     return _draft(half.view, HALF_TOPIC, half.view.properties | noted)
 
 
-def resumed(view: MessageView, root: int | None) -> Draft:
+def resumed(view: MessageView, root: int | None) -> UnstoredMessage:
     """Return a message of a transaction for a put as a half without checks."""
     noted = {properties.TRANSACTION_CHECK_TIMES: "0"}
     if root is not None:
@@ -265,7 +265,7 @@ def resumed(view: MessageView, root: int | None) -> Draft:
     return _draft(view, HALF_TOPIC, view.properties | noted)
 
 
-def moved(half: Half) -> Draft:
+def moved(half: Half) -> UnstoredMessage:
     """Return a half as the message that its producer sent, for another broker."""
     view = half.view
     found = _as_sent(view.properties) | {properties.TRANSACTION_PREPARED: "true"}
@@ -278,12 +278,12 @@ def moved(half: Half) -> Draft:
     return draft
 
 
-def given_up(half: Half) -> Draft:
+def given_up(half: Half) -> UnstoredMessage:
     """Return a half for a put into the topic of halves that nobody decided."""
     return _draft(half.view, GIVEN_UP_TOPIC, half.view.properties)
 
 
-def _draft(view: MessageView, topic: str, found: dict[str, str]) -> Draft:
+def _draft(view: MessageView, topic: str, found: dict[str, str]) -> UnstoredMessage:
     draft = draft_of(view)
     draft.topic, draft.queue_id, draft.properties = topic, QUEUE_ID, found
     return draft
@@ -311,7 +311,7 @@ def plain_committed(half: PlainHalf, queue: ConsumeQueue) -> NewMessage:
     )
 
 
-def committed(half: Half) -> Draft:
+def committed(half: Half) -> UnstoredMessage:
     """Return the message of a committed half."""
     view = half.view
     found = _as_sent(view.properties)
@@ -326,7 +326,7 @@ def committed(half: Half) -> Draft:
 
 
 def check_request(
-    half: Half, draft: Draft, placed: PutResult, store_host: bytes, broker_name: str
+    half: Half, draft: UnstoredMessage, placed: PutResult, store_host: bytes, broker_name: str
 ) -> Command[dict[str, str]]:
     """Return the request (39) that checks the producer of a half, which was put again as ``draft``."""
     view = half.view

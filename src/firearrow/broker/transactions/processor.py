@@ -19,7 +19,7 @@ from firearrow.broker.transactions.halves import (
     as_half,
     plain_half,
 )
-from firearrow.broker.transactions.service import Transactions
+from firearrow.broker.transactions.service import TransactionService
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message import properties
 from firearrow.message.ids import decode_offset_id
@@ -47,7 +47,7 @@ class TransactionProcessor:
     half of the time.
     """
 
-    def __init__(self, context: BrokerContext, transactions: Transactions) -> None:
+    def __init__(self, context: BrokerContext, transactions: TransactionService) -> None:
         self._settings = context.settings
         self._store = context.store
         self._puts = context.puts

@@ -37,7 +37,7 @@ from typing import Final
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import WaitsElsewhere
-from firearrow.broker.sending.puts import Draft, PutResult
+from firearrow.broker.sending.puts import PutResult, UnstoredMessage
 from firearrow.broker.transactions.decisions import DecidedOffsets, OpQueue, offsets_in
 from firearrow.broker.transactions.halves import (
     GIVEN_UP_TOPIC,
@@ -111,7 +111,7 @@ class _Verdict(Enum):
     YOUNG = auto()  # neither it nor any half behind it is due
 
 
-class Transactions(RoundService):
+class TransactionService(RoundService):
     """Decide halves, and check the ones that nobody decides."""
 
     def __init__(self, context: BrokerContext, open_counts: OpenCounts, scheduler: Scheduler) -> None:
@@ -500,7 +500,7 @@ class Transactions(RoundService):
         self._decided.add(half.queue_offset)
         self._open_counts.add(half.real_topic, -1)
 
-    def _copy(self, half: Half, check_times: int) -> tuple[Draft, PutResult] | None:
+    def _copy(self, half: Half, check_times: int) -> tuple[UnstoredMessage, PutResult] | None:
         """Put a half at the end of its queue; give it up if it has no room for the added properties.
 
         Java: TransactionalMessageServiceImpl#check retries it until the round is over, and all halves behind it wait.

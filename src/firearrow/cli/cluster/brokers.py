@@ -13,7 +13,7 @@ from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.serving.commands import broker as run_broker
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
-from firearrow.client.admin.cluster import Server, servers_in
+from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.errors import FirearrowError
 
 LIST: Final = ("cluster", "broker", "brokerNumber", "address", "version", "state")
@@ -32,7 +32,7 @@ async def list_brokers(*, of_cluster: OfCluster = None, cluster: ClusterOptions 
     output.show(brokers_table(servers, facts))
 
 
-def brokers_table(servers: Sequence[Server], facts: Sequence[Mapping[str, str] | None]) -> Table:
+def brokers_table(servers: Sequence[RegisteredBroker], facts: Sequence[Mapping[str, str] | None]) -> Table:
     """Give the table of brokers, with the version and state of each."""
     rows = [[*server, *_state(fact)] for server, fact in zip(servers, facts, strict=True)]
     return Table("Brokers", LIST, rows)
@@ -42,7 +42,7 @@ def _state(facts: Mapping[str, str] | None) -> list[Cell]:
     return [None, "failed"] if facts is None else [facts.get("brokerVersionDesc"), "ok"]
 
 
-async def runtime_or_none(admin: Admin, server: Server) -> dict[str, str] | None:
+async def runtime_or_none(admin: Admin, server: RegisteredBroker) -> dict[str, str] | None:
     """Runtime statistics of a broker; None if it does not answer."""
     try:
         return await admin.brokers.runtime(server.address)

@@ -34,7 +34,7 @@ from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.serving.brokerprocesses import read_control
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
-from firearrow.client.admin.cluster import Server, servers_in
+from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.routing.queues import MASTER
 from firearrow.errors import ConfigError
 
@@ -131,12 +131,14 @@ async def restart_brokers(
     return 0
 
 
-async def _drained(admin: Admin, master: Server, how: DrainOptions) -> Left:
+async def _drained(admin: Admin, master: RegisteredBroker, how: DrainOptions) -> Left:
     _say(f"{master.broker}: taken out of use")
     return await drain(admin, master, how, _say)
 
 
-async def _restarted(admin: Admin, server: Server, how: DrainOptions, states: dict[Server, str]) -> list[Cell]:
+async def _restarted(
+    admin: Admin, server: RegisteredBroker, how: DrainOptions, states: dict[RegisteredBroker, str]
+) -> list[Cell]:
     """Restart one broker. Raises ConfigError if no supervisor would start it again."""
     time = asyncio.get_running_loop().time
     began, left = time(), ""
@@ -164,14 +166,14 @@ async def _restarted(admin: Admin, server: Server, how: DrainOptions, states: di
     return [server.broker, server.address, RESTARTED, left, seconds]
 
 
-async def _is_again(admin: Admin, server: Server, before: str | None, pid: int) -> bool:
+async def _is_again(admin: Admin, server: RegisteredBroker, before: str | None, pid: int) -> bool:
     """Tell whether a broker is registered again, as a new process."""
     if await boot(admin, server) in (None, before):
         return False
     return await _pid(admin, server) not in (0, pid)
 
 
-async def _checked_pid(admin: Admin, server: Server) -> int:
+async def _checked_pid(admin: Admin, server: RegisteredBroker) -> int:
     found = await _pid(admin, server)
     if not found:
         raise ConfigError(
@@ -181,7 +183,7 @@ async def _checked_pid(admin: Admin, server: Server) -> int:
     return found
 
 
-async def _pid(admin: Admin, server: Server) -> int:
+async def _pid(admin: Admin, server: RegisteredBroker) -> int:
     """Process id of a broker that a supervisor on this machine restarts; 0 without one."""
     config = await admin.brokers.config(server.address)
     control = read_control(Path(config.get("storePathRootDir", "")).parent)
@@ -194,7 +196,7 @@ def _say(what: str) -> None:
 
 
 @contextmanager
-def _told_if_it_fails(states: dict[Server, str]) -> Iterator[dict[Server, str]]:
+def _told_if_it_fails(states: dict[RegisteredBroker, str]) -> Iterator[dict[RegisteredBroker, str]]:
     """Print the state of each broker if a block fails."""
     try:
         yield states

@@ -16,7 +16,7 @@ from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
-from firearrow.cli.parameters import Parameter, WrongCommandLine, pair, switch, valued
+from firearrow.cli.parameters import Parameter, WrongOptions, pair, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import servers_in
 
@@ -27,7 +27,7 @@ OfBroker = Annotated[str | None, valued("NAME", "this broker: its name, or its a
 OfNameServers = Annotated[bool, switch("all name servers", name="--name-servers")]
 
 
-class Key(msgspec.Struct, frozen=True):
+class KeyChange(msgspec.Struct, frozen=True):
     """A key of a server, and its value before and after."""
 
     server: str
@@ -40,7 +40,7 @@ class ConfigUndo(Undo, frozen=True, kw_only=True, tag="config"):
     """The file that undoes a change."""
 
     of_name_servers: bool
-    keys: list[Key]
+    keys: list[KeyChange]
 
 
 app = CommandGroup()
@@ -84,10 +84,10 @@ async def set_config(
 ) -> int:
     """Change keys of the configuration; shows the value of each before and after."""
     if (broker is not None) + all_brokers + name_servers != 1:
-        raise WrongCommandLine("one of --broker, --all-brokers and --name-servers is required")
+        raise WrongOptions("one of --broker, --all-brokers and --name-servers is required")
     changes = dict(pairs)
     if not changes:
-        raise WrongCommandLine("the following arguments are required: KEY=VALUE")
+        raise WrongOptions("the following arguments are required: KEY=VALUE")
     async with cluster.admin() as admin:
         servers = await _servers(admin, broker, name_servers)
         wanted = dict.fromkeys(servers, changes)
@@ -127,7 +127,7 @@ async def _change(
     if unknown:
         raise NothingFound(f"{unknown[0][0]} has no key {unknown[0][1]!r} to change")
     keys = [
-        Key(server, key, before[server][key], value)
+        KeyChange(server, key, before[server][key], value)
         for server, changes in wanted.items()
         for key, value in changes.items()
     ]
@@ -143,7 +143,7 @@ async def _change(
     return FAILED if any(row[-1] == "failed" for row in rows) else 0
 
 
-async def _carry_out(admin: Admin, keys: Sequence[Key], name_servers: bool, undo_file: Path | None) -> str:
+async def _carry_out(admin: Admin, keys: Sequence[KeyChange], name_servers: bool, undo_file: Path | None) -> str:
     """Change the keys that differ; give the line that names the undo file."""
     others = [it for it in keys if it.before != it.after]
     if not others:
@@ -156,7 +156,7 @@ async def _carry_out(admin: Admin, keys: Sequence[Key], name_servers: bool, undo
     return f"`firearrow config undo {path}` sets what was before."
 
 
-def _state(key: Key, now: str, *, apply: bool) -> str:
+def _state(key: KeyChange, now: str, *, apply: bool) -> str:
     if key.before == key.after:
         return "the same"
     if not apply:

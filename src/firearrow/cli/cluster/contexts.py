@@ -26,7 +26,7 @@ from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
-from firearrow.cli.parameters import Parameter, WrongCommandLine, options, switch, valued
+from firearrow.cli.parameters import Parameter, WrongOptions, options, switch, valued
 from firearrow.errors import ConfigError
 from firearrow.files import for_the_user_alone, naming
 from firearrow.net.access import Tls
@@ -176,7 +176,7 @@ class ContextOptions:
     tls_any: Annotated[bool, switch("accept any certificate, as RocketMQ's clients do")] = False
 
     def context(self) -> Context:
-        """Give the context; WrongCommandLine for options that don't fit, ConfigError for a file that can't be used."""
+        """Give the context; WrongOptions for options that don't fit, ConfigError for a file that can't be used."""
         self._check()
         if self.secret_file is not None:
             secret_in(self.secret_file)
@@ -198,11 +198,11 @@ class ContextOptions:
     def _check(self) -> None:
         has_secret = bool(self.secret_env), bool(self.secret_file)
         if any(has_secret) and not self.access_key:
-            raise WrongCommandLine("a secret is that of an --access-key")
+            raise WrongOptions("a secret is that of an --access-key")
         if self.access_key and sum(has_secret) != 1:
-            raise WrongCommandLine("an --access-key needs one of --secret-env and --secret-file")
+            raise WrongOptions("an --access-key needs one of --secret-env and --secret-file")
         if not self.tls and (self.tls_ca or self.tls_certificate or self.tls_key or self.tls_any):
-            raise WrongCommandLine("how to encrypt can only be said with --tls")
+            raise WrongOptions("how to encrypt can only be said with --tls")
 
 
 @app.command("add")

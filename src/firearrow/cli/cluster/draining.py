@@ -10,6 +10,7 @@ A new registration of the broker restores the permission of some topics. So each
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Annotated, Final, NamedTuple
@@ -20,7 +21,7 @@ from firearrow.cli.cluster.progress import ALL_SECONDS
 from firearrow.cli.failures import NothingFound
 from firearrow.cli.parameters import WrongValue, in_seconds, options, valued
 from firearrow.client.admin import Admin
-from firearrow.client.admin.cluster import Server
+from firearrow.client.admin.cluster import RegisteredBroker
 from firearrow.client.routing.queues import MASTER
 from firearrow.errors import BrokerError, ConfigError, FirearrowError
 from firearrow.message.names import is_system_group
@@ -80,14 +81,14 @@ class Left(NamedTuple):
         return ", ".join([*parts, *(["it still gets messages"] if self.gets_messages else [])])
 
 
-def check_others(info: ClusterInfo, master: Server) -> None:
+def check_others(info: ClusterInfo, master: RegisteredBroker) -> None:
     """Raise ConfigError if no other master could take the sends."""
     others = [it for it in masters_in(info, master.cluster) if it.broker != master.broker]
     if not others:
         raise ConfigError(f"{master.broker} is the only master of {master.cluster}: without it nobody can send")
 
 
-def one_master(servers: Sequence[Server]) -> Server:
+def one_master(servers: Sequence[RegisteredBroker]) -> RegisteredBroker:
     """Give the master among the servers of a broker; NothingFound if there is none."""
     for server in servers:
         if server.number == MASTER:
@@ -95,7 +96,7 @@ def one_master(servers: Sequence[Server]) -> Server:
     raise NothingFound(f"{servers[0].broker} has no master: there is nothing to drain")
 
 
-async def drain(admin: Admin, master: Server, how: DrainOptions, tell: Tell) -> Left:
+async def drain(admin: Admin, master: RegisteredBroker, how: DrainOptions, tell: Tell) -> Left:
     """Stop sends to a broker, and wait until its messages are read or the time limit ends; give the rest."""
     time = asyncio.get_running_loop().time
     began, puts, told = time(), "", ""
@@ -134,32 +135,28 @@ async def filled_if_it_fails(admin: Admin, broker: str) -> AsyncIterator[None]:
         raise
 
 
-async def _puts(admin: Admin, master: Server) -> str:
+async def _puts(admin: Admin, master: RegisteredBroker) -> str:
     """Number of messages that a broker has received."""
     return (await admin.brokers.runtime(master.address)).get("msgPutTotalTodayNow", "")
 
 
-async def _lags(admin: Admin, master: Server) -> dict[str, int]:
+async def _lags(admin: Admin, master: RegisteredBroker) -> dict[str, int]:
     """Lag of online groups on a broker, by group."""
-    progress = await admin.offsets.all_progress(master.address, ordered=False, seconds=ALL_SECONDS)
-    lags: dict[str, int] = {}
-    for groups in progress.consume_stats_list:
-        for group, parts in groups.items():
-            ends = (at for stats in parts for at in stats.offset_table.values())
-            lag = sum(max(at.broker_offset - max(at.consumer_offset, 0), 0) for at in ends)
-            if lag and not is_system_group(group):
-                lags[group] = lags.get(group, 0) + lag
-    return {group: lag for group, lag in lags.items() if await _is_online(admin, master, group)}
+    lags: Counter[str] = Counter()
+    for group, _, at in await admin.offsets.positions(master.address, ALL_SECONDS):
+        if not is_system_group(group):
+            lags[group] += at.lag
+    return {group: lag for group, lag in lags.items() if lag and await _is_online(admin, master, group)}
 
 
-async def _is_online(admin: Admin, master: Server, group: str) -> bool:
+async def _is_online(admin: Admin, master: RegisteredBroker, group: str) -> bool:
     try:
         return bool((await admin.groups.consumers(master.address, group)).connection_set)
     except BrokerError:  # 206: no consumers
         return False
 
 
-async def boot(admin: Admin, server: Server) -> str | None:
+async def boot(admin: Admin, server: RegisteredBroker) -> str | None:
     """Start time of a broker, by its own clock; None if it does not answer, or a name server does not know it."""
     facts = await runtime_or_none(admin, server)
     if facts is None:

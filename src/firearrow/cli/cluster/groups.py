@@ -20,7 +20,7 @@ from firearrow.cli.cluster.masters import (
 )
 from firearrow.cli.cluster.offsets import Move, move_all, state_of
 from firearrow.cli.cluster.options import ANY, ClusterOptions, Group
-from firearrow.cli.cluster.progress import found_of
+from firearrow.cli.cluster.progress import committed, found_of
 from firearrow.cli.cluster.undo import (
     FromFile,
     Had,
@@ -41,7 +41,7 @@ from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.parameters import either, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
-from firearrow.client.admin.cluster import Server
+from firearrow.client.admin.cluster import RegisteredBroker
 from firearrow.errors import BrokerError, NotFound
 from firearrow.message import names
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, ConsumerConnection, MessageQueue, SubscriptionGroupConfig
@@ -68,7 +68,7 @@ async def list_groups(
     output: Output = PLAIN,
 ) -> None:
     """List consumer groups."""
-    found: dict[str, list[tuple[Server, SubscriptionGroupConfig]]] = defaultdict(list)
+    found: dict[str, list[tuple[RegisteredBroker, SubscriptionGroupConfig]]] = defaultdict(list)
     async with cluster.admin() as admin:
         for master in masters_in(await admin.cluster(), of_cluster):
             table = (await admin.groups.configs(master.address)).subscription_group_table
@@ -83,7 +83,7 @@ async def list_groups(
     output.show(Table("Groups", LIST, rows))
 
 
-async def _clients(admin: Admin, name: str, master: Server) -> ConsumerConnection | None:
+async def _clients(admin: Admin, name: str, master: RegisteredBroker) -> ConsumerConnection | None:
     """Clients of a group; None without an online client."""
     try:
         return await admin.consumers(name, master.address)
@@ -94,7 +94,7 @@ async def _clients(admin: Admin, name: str, master: Server) -> ConsumerConnectio
 
 
 def _listed(
-    name: str, configs: list[tuple[Server, SubscriptionGroupConfig]], clients: ConsumerConnection | None
+    name: str, configs: list[tuple[RegisteredBroker, SubscriptionGroupConfig]], clients: ConsumerConnection | None
 ) -> list[Cell]:
     kind: Cell = None
     if clients is not None:
@@ -118,7 +118,7 @@ async def show_group(name: Group, /, *, cluster: ClusterOptions = ANY, output: O
 
 
 async def _configured(admin: Admin, name: str) -> Table:
-    async def ask(master: Server) -> list[Cell] | None:
+    async def ask(master: RegisteredBroker) -> list[Cell] | None:
         # not `config`: a broker that creates groups automatically would create this one
         table = await admin.groups.configs(master.address)
         config = table.subscription_group_table.get(name)
@@ -292,13 +292,9 @@ async def group_now(admin: Admin, group: str, *, with_offsets: bool) -> GroupUnd
                 forbidden.append(Had(master.broker, topics))
     offsets = [
         At(queue.topic, queue.broker_name, queue.queue_id, offset)
-        for queue, offset in (await _offsets(admin, group) if with_offsets else {}).items()
+        for queue, offset in (committed(await found_of(admin, group)) if with_offsets else {}).items()
     ]
     return GroupUndo(group=group, configs=configs, forbidden=forbidden, offsets=offsets, **circumstances(admin))
-
-
-async def _offsets(admin: Admin, group: str) -> Mapping[MessageQueue, int]:
-    return {it.queue: it.offset for it in await found_of(admin, group) if it.offset >= 0}
 
 
 async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
@@ -327,7 +323,7 @@ async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
 async def _moved_back(admin: Admin, undo: GroupUndo, addresses: Mapping[str, str], *, apply: bool) -> list[list[Cell]]:
     """Reset the group to its former offset in each queue that still exists."""
     ends = await _ends(admin, undo.offsets, addresses)
-    before = await _offsets(admin, undo.group)
+    before = committed(await found_of(admin, undo.group))
     moves: dict[At, Move] = {}
     for at in undo.offsets:
         if at.queue in ends:
@@ -336,7 +332,7 @@ async def _moved_back(admin: Admin, undo: GroupUndo, addresses: Mapping[str, str
             moves[at] = Move(at.topic, at.broker, at.queue_id, before.get(at.queue), after)
     if apply:
         await move_all(admin, undo.group, list(moves.values()), addresses)
-        now = await _offsets(admin, undo.group)
+        now = committed(await found_of(admin, undo.group))
     rows: list[list[Cell]] = []
     for at in undo.offsets:
         move = moves.get(at)

@@ -11,7 +11,7 @@ from firearrow.cli.output.reports import Cell
 from firearrow.cli.parameters import Parameter, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
-from firearrow.client.admin.cluster import Server, servers_in
+from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.routing.queues import MASTER
 from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterInfo
 
@@ -26,7 +26,7 @@ def matches(name: str, pattern: str | None) -> bool:
     return pattern is None or fnmatchcase(name, pattern)
 
 
-def masters_in(info: ClusterInfo, cluster: str | None = None) -> list[Server]:
+def masters_in(info: ClusterInfo, cluster: str | None = None) -> list[RegisteredBroker]:
     """Give the masters of a cluster or of all; NothingFound if there are none."""
     servers = servers_in(info, None if cluster is None else [cluster])
     found = [server for server in servers if server.number == MASTER]
@@ -37,7 +37,7 @@ def masters_in(info: ClusterInfo, cluster: str | None = None) -> list[Server]:
     return found
 
 
-def named(info: ClusterInfo, broker: str) -> list[Server]:
+def named(info: ClusterInfo, broker: str) -> list[RegisteredBroker]:
     """Give master and slaves by the name of a broker, or one server by its address."""
     found = [it for it in servers_in(info) if broker in (it.broker, it.address)]
     if not found:
@@ -47,7 +47,7 @@ def named(info: ClusterInfo, broker: str) -> list[Server]:
 
 
 async def ask_masters(
-    admin: Admin, what: str, ask: Callable[[Server], Awaitable[list[Cell] | None]]
+    admin: Admin, what: str, ask: Callable[[RegisteredBroker], Awaitable[list[Cell] | None]]
 ) -> list[list[Cell]]:
     """Give the rows of the masters that have one; NothingFound if no master has."""
     rows = [row for row in await concurrently(masters_in(await admin.cluster()), ask) if row]

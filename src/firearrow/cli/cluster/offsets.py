@@ -13,7 +13,7 @@ import msgspec
 
 from firearrow.cli.cluster.masters import PREVIEW, Apply, addresses_by_broker, addresses_of
 from firearrow.cli.cluster.options import ANY, ClusterOptions, Group, Topic
-from firearrow.cli.cluster.progress import of_group
+from firearrow.cli.cluster.progress import committed, of_group
 from firearrow.cli.cluster.undo import FromFile, Undo, UndoFile, circumstances, read_undo, write_undo
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
@@ -57,10 +57,10 @@ async def get_offsets(
             it.queue.topic,
             it.queue.broker_name,
             it.queue.queue_id,
-            it.offset,
-            it.end,
-            it.lag,
-            as_moment(it.consumed_ms),
+            it.at.consumer_offset,
+            it.at.broker_offset,
+            it.at.lag,
+            as_moment(it.at.last_timestamp),
         ]
         for it in found
     ]
@@ -225,7 +225,7 @@ async def offsets_now(admin: Admin, group: str, topic: str | None = None) -> dic
         found = await of_group(admin, group, topic)
     except NotFound:
         return {}
-    return {it.queue: it.offset for it in found if it.offset >= 0}
+    return committed(found)
 
 
 async def carry_out(admin: Admin, group: str, moves: Sequence[Move], *, apply: bool, undo_file: Path | None) -> Table:

@@ -11,28 +11,21 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.queues import Queue
 from firearrow.message.names import is_system_group
-from firearrow.wire.client_bodies import ConsumeStats, MessageQueue, OffsetWrapper, SubscriptionData, is_by_tags
+from firearrow.wire.client_bodies import MessageQueue, OffsetWrapper, SubscriptionData, is_by_tags
 
 ALL_SECONDS: Final = 50.0  # for all groups of a broker, as long as RocketMQ's tools wait
 ENTRIES: Final = 1000  # messages per request
 
 
 class Progress(NamedTuple):
-    """Progress of a group in a queue: its offset, and the age of its next message."""
+    """Progress of a group in a queue: its position, and the age of its next message."""
 
     group: str
     queue: MessageQueue
-    offset: int
-    end: int
-    consumed_ms: int
+    at: OffsetWrapper
     behind_ms: int | None = None
     wanted: int | None = None
     """Number of messages behind the offset that the filter of the group selects; None if unknown."""
-
-    @property
-    def lag(self) -> int:
-        """Messages that the group has not consumed."""
-        return max(self.end - max(self.offset, 0), 0)
 
 
 async def of_group(admin: Admin, group: str, topic: str | None = None) -> list[Progress]:
@@ -50,39 +43,30 @@ async def found_of(admin: Admin, group: str, topic: str | None = None) -> list[P
     """
     masters = masters_in(await admin.cluster())
     parts = await concurrently(masters, lambda master: admin.offsets.progress(master.address, group, topic))
-    return _in_order(one for stats in parts for one in _of(group, stats))
+    return _in_order(Progress(group, queue, at) for stats in parts for queue, at in stats.offset_table.items())
 
 
 async def of_all(admin: Admin, wanted: Callable[[str], bool]) -> list[Progress]:
     """Give the progress of all groups with wanted names, without the system groups of brokers."""
     masters = masters_in(await admin.cluster())
-    found: list[Progress] = []
-    for progress in await concurrently(
-        masters, lambda master: admin.offsets.all_progress(master.address, ordered=False, seconds=ALL_SECONDS)
-    ):
-        for groups in progress.consume_stats_list:
-            for group, parts in groups.items():
-                if wanted(group) and not is_system_group(group):
-                    found += [one for stats in parts for one in _of(group, stats)]
-    return _in_order(found)
-
-
-def _of(group: str, stats: ConsumeStats) -> Iterable[Progress]:
-    return (_one(group, queue, at) for queue, at in stats.offset_table.items())
-
-
-def _one(group: str, queue: MessageQueue, at: OffsetWrapper) -> Progress:
-    return Progress(group, queue, at.consumer_offset, at.broker_offset, at.last_timestamp)
+    parts = await concurrently(masters, lambda master: admin.offsets.positions(master.address, ALL_SECONDS))
+    found = (Progress(*row) for part in parts for row in part)
+    return _in_order(it for it in found if wanted(it.group) and not is_system_group(it.group))
 
 
 def _in_order(found: Iterable[Progress]) -> list[Progress]:
     return sorted(found, key=lambda it: (it.group, it.queue.topic, it.queue.broker_name, it.queue.queue_id))
 
 
+def committed(found: Iterable[Progress]) -> dict[MessageQueue, int]:
+    """Give the offset of each queue in which the group has committed one."""
+    return {it.queue: it.at.consumer_offset for it in found if it.at.consumer_offset >= 0}
+
+
 async def with_times(admin: Admin, found: list[Progress]) -> list[Progress]:
     """Add the age of the next message for groups with a lag."""
     addresses = addresses_by_broker(await admin.cluster())
-    places = sorted({(it.group, it.queue.topic, it.queue.broker_name) for it in found if it.lag})
+    places = sorted({(it.group, it.queue.topic, it.queue.broker_name) for it in found if it.at.lag})
 
     async def ask(place: tuple[str, str, str]) -> dict[tuple[str, MessageQueue], int]:
         group, topic, broker = place
@@ -92,7 +76,7 @@ async def with_times(admin: Admin, found: list[Progress]) -> list[Progress]:
     delays: dict[tuple[str, MessageQueue], int] = {}
     for part in await concurrently([it for it in places if it[2] in addresses], ask):
         delays |= part
-    return [it._replace(behind_ms=delays.get((it.group, it.queue)) if it.lag else 0) for it in found]
+    return [it._replace(behind_ms=delays.get((it.group, it.queue)) if it.at.lag else 0) for it in found]
 
 
 async def with_wanted(admin: Admin, found: list[Progress]) -> list[Progress]:
@@ -111,17 +95,17 @@ async def with_wanted(admin: Admin, found: list[Progress]) -> list[Progress]:
 
 async def _wanted(admin: Admin, address: str, it: Progress) -> int | None:
     """Count selected messages; None for an offline group, whose filter is unknown."""
-    at, count = max(it.offset, 0), 0
-    while at < it.end:
+    at, end, count = max(it.at.consumer_offset, 0), it.at.broker_offset, 0
+    while at < end:
         page = await admin.brokers.entries(
-            address, it.queue.topic, it.queue.queue_id, at, min(ENTRIES, it.end - at), it.group
+            address, it.queue.topic, it.queue.queue_id, at, min(ENTRIES, end - at), it.group
         )
         data = page.subscription_data
         if data is None:
             return None
         if not is_by_tags(data.expression_type):
             place = Place(_as_queue(it.queue), address)
-            selected = read(admin, place, at, it.end, sql=data.sub_string)
+            selected = read(admin, place, at, end, sql=data.sub_string)
             return sum([1 async for _ in selected])
         entries = page.queue_data or []
         if not entries:

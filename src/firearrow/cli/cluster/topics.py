@@ -38,7 +38,7 @@ from firearrow.cli.output.reports import Cell, Table, as_moment
 from firearrow.cli.parameters import Parameter, either, pair, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
-from firearrow.client.admin.cluster import Server
+from firearrow.client.admin.cluster import RegisteredBroker
 from firearrow.client.admin.servers import ORDER_NAMESPACE
 from firearrow.errors import NotFound, TopicNotFound
 from firearrow.message import names
@@ -108,7 +108,7 @@ async def show_topic(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: 
 
 
 async def _configured(admin: Admin, topic: str) -> Table:
-    async def ask(master: Server) -> list[Cell] | None:
+    async def ask(master: RegisteredBroker) -> list[Cell] | None:
         config = await config_or_none(admin, master.address, topic)
         return None if config is None else _shown(topic, master.broker, config)
 

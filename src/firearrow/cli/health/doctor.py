@@ -56,7 +56,7 @@ async def _of_sends(admin: Admin, topic: str | None) -> tuple[list[Finding], str
 
 def group_summary(facts: GroupFacts) -> str:
     """Summary of a group in one line."""
-    lag = sum(place.lag for place in facts.places.values())
+    lag = sum(place.offsets.lag for place in facts.places.values())
     return (
         f"group {facts.group}: {len(facts.clients)} clients, {len(facts.topics)} topics, "
         f"{len(facts.places)} queues, {lag:,} messages not consumed, {facts.rate:,.1f} consumed/s"

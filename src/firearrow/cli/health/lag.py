@@ -60,7 +60,7 @@ def lag_table(found: Sequence[Progress], kind: str, *, filtered: bool = False, a
     rows: list[list[Cell]] = []
     for keys, several in groupby(found, key):
         queues = list(several)
-        behind = sum(it.lag for it in queues)
+        behind = sum(it.at.lag for it in queues)
         if behind < at_least:
             continue
         ages = [it.behind_ms for it in queues if it.behind_ms is not None]
@@ -84,8 +84,8 @@ _KEYS: Final[dict[str, Callable[[Progress], tuple[Cell, ...]]]] = {
         it.queue.topic,
         it.queue.broker_name,
         it.queue.queue_id,
-        it.offset,
-        it.end,
-        as_moment(it.consumed_ms),
+        it.at.consumer_offset,
+        it.at.broker_offset,
+        as_moment(it.at.last_timestamp),
     ),
 }

@@ -14,7 +14,7 @@ from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.output.livescreen import Draw, live
 from firearrow.cli.output.reports import Report, Table, cut
 from firearrow.cli.output.screen import as_text
-from firearrow.cli.parameters import WrongCommandLine, seconds, switch, valued
+from firearrow.cli.parameters import WrongOptions, seconds, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.traffic import Sample, Traffic, sample, traffic
 from firearrow.clock import Clock, SystemClock
@@ -35,7 +35,7 @@ async def top(
     """Show the live throughput of a cluster: brokers, groups with their lag, topics."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if not (once or json or is_terminal):
-        raise WrongCommandLine("there is no terminal to draw on: use --once or --json")
+        raise WrongOptions("there is no terminal to draw on: use --once or --json")
     try:
         async with cluster.admin() as admin:
             looking = Looking(admin, SystemClock())

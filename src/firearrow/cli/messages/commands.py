@@ -17,7 +17,7 @@ from firearrow.cli.messages.reading import ALL, follow, places, read, span
 from firearrow.cli.messages.resending import COLUMNS, Resend, fields_of, line_of, resend_all, row_of
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment
-from firearrow.cli.parameters import Parameter, WrongCommandLine, moment, options, pair, require_order, seconds, valued
+from firearrow.cli.parameters import Parameter, WrongOptions, moment, options, pair, require_order, seconds, valued
 from firearrow.client.admin import Admin
 from firearrow.client.producer.producer import Producer
 from firearrow.client.queues import Queue
@@ -45,7 +45,7 @@ app = CommandGroup()
 
 
 @options
-class SendOptions:
+class MessageOptions:
     """Options of a message apart from its body."""
 
     file: Annotated[Path | None, valued("FILE", "file with the body")] = None
@@ -64,13 +64,13 @@ class SendOptions:
     def place(self, topic: str) -> Queue | None:
         """Give the queue to send to; None if the producer chooses one."""
         if (self.broker is None) != (self.queue is None):
-            raise WrongCommandLine("--broker and --queue are only allowed together")
+            raise WrongOptions("--broker and --queue are only allowed together")
         if self.broker is None or self.queue is None:
             return None
         return Queue(topic, self.broker, self.queue)
 
 
-NO_OPTIONS: Final = SendOptions()
+NO_OPTIONS: Final = MessageOptions()
 
 
 @app.command("send")
@@ -79,13 +79,13 @@ async def send(
     body: Annotated[str | None, Parameter("the body (default: from --file, or from standard input)")] = None,
     /,
     *,
-    options: SendOptions = NO_OPTIONS,
+    options: MessageOptions = NO_OPTIONS,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
     """Send a message."""
     if body is not None and options.file is not None:
-        raise WrongCommandLine("argument --file: not allowed with a body")
+        raise WrongOptions("argument --file: not allowed with a body")
     place = options.place(topic)
     at, later = options.deliver_at, options.delay
     target = cluster.target()
@@ -192,11 +192,11 @@ async def get(
 ) -> None:
     """Show a message by its id, or the messages with a key."""
     if (message_id is None) == (key is None):
-        raise WrongCommandLine("one of ID and --key is required")
+        raise WrongOptions("one of ID and --key is required")
     async with cluster.admin() as admin:
         if key is not None:
             if topic is None:
-                raise WrongCommandLine("--key needs --topic")
+                raise WrongOptions("--key needs --topic")
             found = await admin.find(topic, key, count=limit)
         else:
             found = [await message_of(admin, str(message_id), topic)]
@@ -215,13 +215,13 @@ async def get(
 
 
 async def message_of(admin: Admin, message_id: str, topic: str | None) -> MessageView:
-    """Give the message with an id; WrongCommandLine if it needs a topic and none is given."""
+    """Give the message with an id; WrongOptions if it needs a topic and none is given."""
     if topic is not None:
         return await admin.message(topic, message_id, SystemClock().now_ms())
     try:
         decode_offset_id(message_id)
     except MessageError:
-        raise WrongCommandLine(f"{message_id!r} is no id by offset: a sender's id needs --topic") from None
+        raise WrongOptions(f"{message_id!r} is no id by offset: a sender's id needs --topic") from None
     return await admin.messages.view(message_id)
 
 

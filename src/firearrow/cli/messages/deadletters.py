@@ -10,11 +10,11 @@ from firearrow.cli.cluster.masters import Apply, Pattern, matches
 from firearrow.cli.cluster.options import ANY, ClusterOptions, Group
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
-from firearrow.cli.messages.reading import Found, places, read, span
+from firearrow.cli.messages.reading import FoundMessage, places, read, span
 from firearrow.cli.messages.resending import Resend, as_text, resend_all
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment, cut
-from firearrow.cli.parameters import WrongCommandLine, moment, switch, valued
+from firearrow.cli.parameters import WrongOptions, moment, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.errors import TopicNotFound
@@ -95,7 +95,7 @@ async def resend(
 ) -> int:
     """Send dead letters of a group again; a dead letter stays where it is."""
     if not (ids or key or tag or containing or all_letters):
-        raise WrongCommandLine("one of --id, --key, --tag, --containing and --all is required")
+        raise WrongOptions("one of --id, --key, --tag, --containing and --all is required")
 
     def is_chosen(message: MessageView) -> bool:
         return (
@@ -121,8 +121,8 @@ async def resend(
     return FAILED if "failed" in table.values("state") else 0
 
 
-async def _letters(admin: Admin, group: str, since: int | None, limit: int) -> list[Found]:
-    found: list[Found] = []
+async def _letters(admin: Admin, group: str, since: int | None, limit: int) -> list[FoundMessage]:
+    found: list[FoundMessage] = []
     async with aclosing(_all_letters(admin, group, since)) as letters:
         async for letter in letters:
             found.append(letter)
@@ -131,7 +131,7 @@ async def _letters(admin: Admin, group: str, since: int | None, limit: int) -> l
     return sorted(found, key=lambda it: (it.message.store_timestamp_ms, mark_of(it)))
 
 
-async def _all_letters(admin: Admin, group: str, since: int | None) -> AsyncGenerator[Found, None]:
+async def _all_letters(admin: Admin, group: str, since: int | None) -> AsyncGenerator[FoundMessage, None]:
     try:
         queues = await places(admin, names.dlq_topic(group))
     except TopicNotFound:
@@ -149,7 +149,7 @@ def origin_of(letter: MessageView) -> str | None:
     return None if topic is None or names.is_retry(topic) else topic
 
 
-def mark_of(letter: Found) -> str:
+def mark_of(letter: FoundMessage) -> str:
     """Give the permanent, unique mark of a dead letter."""
     message = letter.message
     return f"{letter.broker}/{message.topic}/{message.queue_id}/{message.queue_offset}"

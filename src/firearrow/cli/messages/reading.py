@@ -33,7 +33,7 @@ class Place(NamedTuple):
         return MessageQueue(*self.queue)
 
 
-class Found(NamedTuple):
+class FoundMessage(NamedTuple):
     """A message, and its broker."""
 
     message: MessageView
@@ -70,7 +70,7 @@ async def span(admin: Admin, place: Place, since_ms: int | None = None, until_ms
 
 async def read(
     admin: Admin, place: Place, start: int, end: int, tags: str = ALL, sql: str = ""
-) -> AsyncGenerator[Found, None]:
+) -> AsyncGenerator[FoundMessage, None]:
     """Give the messages of a queue from one offset to another, the end excluded.
 
     Only messages that one of the tags or an SQL92 expression selects are given.
@@ -81,15 +81,17 @@ async def read(
         )
         for message in chosen(pulled.messages, tags):
             if message.queue_offset < end:
-                yield Found(message, place.queue.broker)
+                yield FoundMessage(message, place.queue.broker)
         if pulled.status is PullStatus.NO_NEW_MSG or pulled.next_offset <= start:
             return
         start = pulled.next_offset
 
 
-async def follow(admin: Admin, found: Sequence[Place], last: int, tags: str = ALL) -> AsyncGenerator[Found, None]:
+async def follow(
+    admin: Admin, found: Sequence[Place], last: int, tags: str = ALL
+) -> AsyncGenerator[FoundMessage, None]:
     """Give the ``last`` messages of each queue, then new messages, without an end."""
-    ready: asyncio.Queue[Found | Exception] = asyncio.Queue(BATCH)
+    ready: asyncio.Queue[FoundMessage | Exception] = asyncio.Queue(BATCH)
 
     async def one(place: Place) -> None:
         try:
@@ -111,11 +113,13 @@ async def follow(admin: Admin, found: Sequence[Place], last: int, tags: str = AL
         await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def _follow(admin: Admin, place: Place, at: int, tags: str, ready: asyncio.Queue[Found | Exception]) -> None:
+async def _follow(
+    admin: Admin, place: Place, at: int, tags: str, ready: asyncio.Queue[FoundMessage | Exception]
+) -> None:
     while True:
         pulled = await admin.messages.pull(place.address, place.queue, at, BATCH, tags=tags, wait_ms=WAIT_MS)
         for message in chosen(pulled.messages, tags):
-            await ready.put(Found(message, place.queue.broker))
+            await ready.put(FoundMessage(message, place.queue.broker))
         at = pulled.next_offset
 
 

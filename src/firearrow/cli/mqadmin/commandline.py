@@ -27,7 +27,7 @@ class WrongCommandLine(Exception):
     """A command line that can't be read; its text names the fault."""
 
 
-class _Parser(argparse.ArgumentParser):
+class _OptionParser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise WrongCommandLine(message)
 
@@ -38,7 +38,7 @@ def values_in(row: Row, words: Sequence[str]) -> Values:
     With ``-h`` no option is mandatory.
     """
     options = row.options()
-    parser = _Parser(prog=f"mqadmin {row.name}", add_help=False, argument_default=None)
+    parser = _OptionParser(prog=f"mqadmin {row.name}", add_help=False, argument_default=None)
     for option in options:
         short = [f"-{option.short}"] if option.short else []
         # RocketMQ accepts a long name after one hyphen, too.

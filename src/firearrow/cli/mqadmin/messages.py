@@ -8,12 +8,12 @@ from typing import Final
 
 from firearrow.cli.mqadmin.invocation import Invocation, or_none
 from firearrow.cli.mqadmin.javatext import moment, second, shown, text_order
-from firearrow.cli.mqadmin.sending import Sending
+from firearrow.cli.mqadmin.sending import CommandProducer
 from firearrow.client.admin.cluster import UNIQUE_KEYS_MAX, Track
 from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, Pulled, PullStatus
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import address_of
-from firearrow.client.tracing.records import Step, steps_in
+from firearrow.client.tracing.records import TraceStep, steps_in
 from firearrow.clock import HOUR_MS
 from firearrow.errors import ConfigError
 from firearrow.files import for_the_user_alone, make_own_directory, name_of_file
@@ -82,7 +82,7 @@ async def _send_again(run: Invocation, topic: str, one: str, cluster: str | None
         message = await run.admin.message(topic, one, run.clock.now_ms(), cluster)
         run.write(f"prepare resend msg. originalMsgId={one}")
         again = Message(message.topic, message.body_decompressed(), message.properties, message.flag)
-        run.write(str(await Sending(run, RESENDING_GROUP).send(again)))
+        run.write(str(await CommandProducer(run, RESENDING_GROUP).send(again)))
 
 
 async def by_key(run: Invocation) -> None:
@@ -180,7 +180,7 @@ def _head(group: str, time: str) -> str:
     return _STEP.format("#Type", group, "#ClientHost", time, "#CostTimes", "#Status")
 
 
-def _step(step: Step) -> str:
+def _step(step: TraceStep) -> str:
     status = "success" if step.succeeded else "failed"
     return _STEP.format(step.kind, shown(step.group), step.host, second(step.time_ms), f"{step.cost_ms}ms", status)
 

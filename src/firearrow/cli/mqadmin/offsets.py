@@ -23,7 +23,6 @@ from firearrow.cli.mqadmin.javatext import (
 from firearrow.cli.mqadmin.topics import in_order
 from firearrow.client.admin.cluster import Reset
 from firearrow.client.admin.messages import PullStatus
-from firearrow.client.diagnosis.clusterfacts import behind
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import MASTER, address_of
 from firearrow.errors import ConfigError, FirearrowError, NotFound
@@ -163,24 +162,19 @@ def _print_queues(run: Invocation, stats: ConsumeStats, clients: dict[MessageQue
         f"{'#Topic':<64}  {'#Broker Name':<32}  {'#QID':<4}  {'#Broker Offset':<20}  "
         f"{'#Consumer Offset':<20}  {client_head}{'#Diff':<20} {'#Inflight':<20}#LastTime"
     )
-    diff_total = inflight_total = 0
     for queue in in_order(stats.offset_table):
         offsets = stats.offset_table[queue]
-        diff = offsets.broker_offset - offsets.consumer_offset
-        inflight = offsets.pull_offset - offsets.consumer_offset
-        diff_total += diff
-        inflight_total += inflight
         last = second(offsets.last_timestamp) if offsets.last_timestamp else "N/A"
         client = "" if clients is None else f"{clients.get(queue, 'N/A'):<20} "
         run.line(
             f"{front(queue.topic, 64):<64}  {front(queue.broker_name, 32):<32}  "
             f"{queue.queue_id:<4}  {offsets.broker_offset:<20}  {offsets.consumer_offset:<20}  "
-            f"{client}{diff:<20} {inflight:<20} {last}"
+            f"{client}{offsets.diff:<20} {offsets.in_flight:<20} {last}"
         )
     run.line()
     run.line(f"Consume TPS: {fixed(stats.consume_tps, 2)}")
-    run.line(f"Consume Diff Total: {diff_total}")
-    run.line(f"Consume Inflight Total: {inflight_total}")
+    run.line(f"Consume Diff Total: {stats.diff}")
+    run.line(f"Consume Inflight Total: {stats.in_flight}")
 
 
 async def _clients_by_queue(run: Invocation, group: str) -> dict[MessageQueue, str]:
@@ -211,7 +205,7 @@ def _row(group: str, stats: ConsumeStats | None, consumers: ConsumerConnection |
         version = version_name(min(client.version for client in consumers.connection_set))
         kind = "PULL" if consumers.consume_type == CONSUME_ACTIVELY else "PUSH"
         model = consumers.message_model or "" if kind == "PUSH" else ""
-    rate, lag = (int(stats.consume_tps), behind(stats)) if stats else (0, 0)
+    rate, lag = (int(stats.consume_tps), stats.diff) if stats else (0, 0)
     return _GROUP.format(front(group, 64), count, version, kind, model, rate, lag)
 
 
@@ -233,17 +227,16 @@ async def broker_progress(run: Invocation) -> None:
 def _print_part(run: Invocation, group: str, stats: ConsumeStats, level: int) -> None:
     for queue in in_order(stats.offset_table):
         offsets = stats.offset_table[queue]
-        diff = offsets.broker_offset - offsets.consumer_offset
-        if diff >= level and offsets.last_timestamp > 0:
+        if offsets.diff >= level and offsets.last_timestamp > 0:
             place = front(queue.topic, 64), group, front(queue.broker_name, 32), queue.queue_id
-            numbers = offsets.broker_offset, offsets.consumer_offset, diff
+            numbers = offsets.broker_offset, offsets.consumer_offset, offsets.diff
             run.line(_PART.format(*place, *numbers, second(offsets.last_timestamp)))
 
 
 # --- rates ---
 
 
-class Counted(NamedTuple):
+class RateAndSum(NamedTuple):
     """Rate of the last minute and sum of the last day."""
 
     rate: float
@@ -277,13 +270,13 @@ async def _print_topic(run: Invocation, topic: str) -> None:
         if not only_active or put.day or got.day:
             progress = await or_none(run.admin.progress(group, topic))
             rates = fixed(put.rate, 2), fixed(got.rate, 2)
-            lag = max(0, behind(progress)) if progress else 0
+            lag = max(0, progress.diff) if progress else 0
             run.line(_STATS.format(front(topic, 64), front(group, 64), lag, *rates, put.day, got.day))
     if not groups and (not only_active or put.day):
         run.line(_STATS.format(front(topic, 64), "", 0, fixed(put.rate, 2), "", put.day, "NO_CONSUMER"))
 
 
-async def _counted(run: Invocation, route: Route, name: str, key: str) -> Counted:
+async def _counted(run: Invocation, route: Route, name: str, key: str) -> RateAndSum:
     rate, day = 0.0, 0
     for broker in route.broker_datas:
         master = broker.broker_addrs.get(MASTER)
@@ -293,7 +286,7 @@ async def _counted(run: Invocation, route: Route, name: str, key: str) -> Counte
         if counter is not None:  # the broker has counted something
             rate += counter.stats_minute.tps
             day += day_sum(counter)
-    return Counted(rate, day)
+    return RateAndSum(rate, day)
 
 
 # --- monitoring ---
@@ -333,24 +326,14 @@ async def _report_lag(run: Invocation, group: str) -> None:
     stats = await run.admin.progress(group)
     await run.admin.consumers(group)
     for topic in text_order(queue.topic for queue in stats.offset_table):
-        diffs = _diffs(stats, topic)
-        delay = 0
-        for queue, offsets in stats.offset_table.items():
-            if queue.topic == topic and offsets.last_timestamp > 0:
-                delay = max(delay, await _delay(run, queue, offsets))
+        places = {queue: offsets for queue, offsets in stats.offset_table.items() if queue.topic == topic}
+        undone = [max(0, offsets.diff) for offsets in places.values()]
+        delays = [await _delay(run, queue, offsets) for queue, offsets in places.items() if offsets.last_timestamp > 0]
         _log(
             f"reportUndoneMsgs: UndoneMsgs [consumerGroup={group}, topic={topic}, "
-            f"undoneMsgsTotal={sum(diff for diff in diffs if diff > 0)}, "
-            f"undoneMsgsSingleMQ={max([0, *diffs])}, undoneMsgsDelayTimeMills={delay}]"
+            f"undoneMsgsTotal={sum(undone)}, "
+            f"undoneMsgsSingleMQ={max(undone)}, undoneMsgsDelayTimeMills={max([0, *delays])}]"
         )
-
-
-def _diffs(stats: ConsumeStats, topic: str) -> list[int]:
-    return [
-        offsets.broker_offset - offsets.consumer_offset
-        for queue, offsets in stats.offset_table.items()
-        if queue.topic == topic
-    ]
 
 
 async def _delay(run: Invocation, queue: MessageQueue, offsets: OffsetWrapper) -> int:

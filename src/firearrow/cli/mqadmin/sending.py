@@ -14,7 +14,7 @@ from firearrow.cli.mqadmin.javatext import fixed, shown, text_order
 from firearrow.client.admin.messages import Stored
 from firearrow.client.producer.drafts import NEW_TOPIC_QUEUES
 from firearrow.client.queues import Queue
-from firearrow.client.routing.queues import Target, writable
+from firearrow.client.routing.queues import WritableQueue, writable
 from firearrow.errors import ConfigError, FirearrowError, TopicNotFound
 from firearrow.message import properties as keys_of
 from firearrow.message.ids import create_unique_id, month_start_ms, unique_id_prefix
@@ -47,7 +47,7 @@ class Sent(NamedTuple):
         )
 
 
-class Sending:
+class CommandProducer:
     """Producer for the time of a command: it takes the queues in turn, from a random one on."""
 
     def __init__(self, run: Invocation, group: str | None = None) -> None:
@@ -64,7 +64,7 @@ class Sending:
             yield create_unique_id(prefix, now - month_start_ms(now), counter)
             counter += 1
 
-    async def targets(self, topic: str) -> list[Target]:
+    async def targets(self, topic: str) -> list[WritableQueue]:
         """List the writable queues of a topic; for a new topic, its future queues."""
         try:
             found = writable(await self._run.admin.topics.route(topic))
@@ -75,7 +75,7 @@ class Sending:
             raise ConfigError(f"topic {topic!r} has no writable queue")
         return found
 
-    async def send(self, message: Message, target: Target | None = None) -> Sent:
+    async def send(self, message: Message, target: WritableQueue | None = None) -> Sent:
         """Send a message to the target; without a target, to any queue."""
         if target is None:
             targets = await self.targets(message.topic)
@@ -100,14 +100,14 @@ async def send(run: Invocation) -> None:
         raise ConfigError("option -m is not supported: Firearrow can't trace this message yet")
     body = run.text("p").encode()
     message = Message.of(topic, body, tags=run.get("c"), keys=run.get("k"))
-    sending = Sending(run)
+    sending = CommandProducer(run)
     target = None
     if broker and queue_id > -1:
         targets = await sending.targets(topic)
         addresses = {one.broker_name: one.address for one in targets}
         if broker not in addresses:
             raise ConfigError(f"topic {topic!r} is not on broker {broker!r}")
-        target = Target(broker, addresses[broker], queue_id)
+        target = WritableQueue(broker, addresses[broker], queue_id)
     sent = await sending.send(message, target)
     run.line(_HEAD.format("#Broker Name", "#QID", "#Send Result", "#MsgId"))
     stored = sent.stored
@@ -118,7 +118,7 @@ async def send_status(run: Invocation) -> None:
     """Send messages to the topic with a broker's name, and show the time of each send."""
     broker = run.text("b")
     size, count = run.number("s", SIZE), run.number("c", 50)
-    sending = Sending(run, STATUS_GROUP)
+    sending = CommandProducer(run, STATUS_GROUP)
     await sending.send(_filled(broker, 16))
     for _ in range(count):
         began = run.clock.monotonic()
@@ -137,10 +137,10 @@ def _ms_since(run: Invocation, began: float) -> int:
 async def check_times(run: Invocation) -> None:
     """Measure sends to a topic, queue after queue; the average is without the first send."""
     topic, amount, size = run.text("t"), run.number("a", AMOUNT), run.number("s", SIZE)
-    sending = Sending(run)
+    sending = CommandProducer(run)
     message = Message(topic, b"a" * size)
     run.line(_HEAD.format("#Broker Name", "#QID", "#Send Result", "#RT"))
-    elapsed, target = 0, Target("", "", 0)
+    elapsed, target = 0, WritableQueue("", "", 0)
     for number in range(amount):
         began = run.clock.monotonic()
         succeeded = True
@@ -165,7 +165,7 @@ async def cluster_times(run: Invocation) -> None:
     as_log = run.flag("p", False)
     if not as_log:
         run.line(f"{'#Cluster Name':<24}  {'#Broker Name':<24}  {'#RT':<4}  {'#successCount':<8}  {'#failCount':<8}")
-    sending = Sending(run)
+    sending = CommandProducer(run)
     while True:
         info = await run.admin.cluster()
         only = run.get("c")
@@ -178,7 +178,7 @@ async def cluster_times(run: Invocation) -> None:
         await run.pause(run.number("i", ROUND_SECONDS))
 
 
-async def _measure(run: Invocation, sending: Sending, cluster: str, broker: str, *, as_log: bool) -> None:
+async def _measure(run: Invocation, sending: CommandProducer, cluster: str, broker: str, *, as_log: bool) -> None:
     amount, size = run.number("a", AMOUNT), run.number("s", SIZE)
     elapsed = failed = 0
     for number in range(amount):

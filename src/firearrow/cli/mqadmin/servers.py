@@ -13,7 +13,7 @@ from firearrow.clock import HOUR_MS
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.wire.admin_bodies import HaStatus
 from firearrow.wire.bodies import ClusterInfo
-from firearrow.wire.controller_bodies import Replica, Replicas
+from firearrow.wire.controller_bodies import ReplicaIdentity, ReplicasInfo
 
 NO_MASTER: Final = "NO_MASTER"
 TIMER_ENGINES: Final = {"R": "ROCKSDB_TIMELINE", "F": "FILE_TIME_WHEEL"}
@@ -354,7 +354,7 @@ async def _print_in_sync(run: Invocation) -> None:
         _print_replicas(run, name, table[name])
 
 
-def _print_replicas(run: Invocation, name: str, found: Replicas) -> None:
+def _print_replicas(run: Invocation, name: str, found: ReplicasInfo) -> None:
     run.write(
         f"\n#brokerName\t{name}\n#MasterBrokerId\t{shown(found.master_broker_id)}\n"
         f"#MasterAddr\t{shown(found.master_address)}\n#MasterEpoch\t{found.master_epoch}\n"
@@ -367,7 +367,7 @@ def _print_replicas(run: Invocation, name: str, found: Replicas) -> None:
         run.line(f"\nNotInSyncReplica:\t{_identity(one)}")
 
 
-def _identity(one: Replica) -> str:
+def _identity(one: ReplicaIdentity) -> str:
     return (
         f"ReplicaIdentity{{brokerName='{one.broker_name}', brokerId={one.broker_id}, "
         f"brokerAddress='{one.broker_address}', alive={shown(one.alive)}}}"

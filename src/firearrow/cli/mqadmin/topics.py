@@ -407,8 +407,8 @@ def _print_offsets(run: Invocation, broker: str, info: LiteGroupInfo) -> None:
     if offsets is None:
         run.line(_OFFSETS.format(broker, "-", "-", "-", "-"))
         return
-    latest, at = offsets.broker_offset, offsets.consumer_offset
-    run.line(_OFFSETS.format(broker, latest, at, latest - at, _when(offsets.last_timestamp, "-")))
+    places = offsets.broker_offset, offsets.consumer_offset, offsets.diff
+    run.line(_OFFSETS.format(broker, *places, _when(offsets.last_timestamp, "-")))
 
 
 def _print_worst(run: Invocation, infos: Sequence[LiteGroupInfo]) -> None:

@@ -57,7 +57,7 @@ class Output:
             sys.stdout.flush()
 
     def check(self) -> None:
-        """Raise WrongCommandLine for more than one format."""
+        """Raise WrongOptions for more than one format."""
         exclude(self, "json", "csv", "table")
 
     def _write_csv(self, rows: Sequence[Sequence[Cell]]) -> None:

@@ -33,7 +33,7 @@ async def live(refresh: Callable[[], Awaitable[Draw]], seconds: float) -> None:
     A key other than `q` refreshes at once. Raises the exceptions of ``refresh``.
     """
     wake = asyncio.Event()
-    keys = _Keys(wake)
+    keys = _TypedKeys(wake)
     loop = asyncio.get_running_loop()
     with _whole_window():
         loop.add_reader(sys.stdin.fileno(), keys.read)
@@ -45,7 +45,7 @@ async def live(refresh: Callable[[], Awaitable[Draw]], seconds: float) -> None:
             loop.remove_reader(sys.stdin.fileno())
 
 
-async def _show(refresh: Callable[[], Awaitable[Draw]], seconds: float, keys: _Keys, wake: asyncio.Event) -> None:
+async def _show(refresh: Callable[[], Awaitable[Draw]], seconds: float, keys: _TypedKeys, wake: asyncio.Event) -> None:
     loop = asyncio.get_running_loop()
     while not keys.wants_end:
         draw = await refresh()
@@ -63,7 +63,7 @@ async def _show(refresh: Callable[[], Awaitable[Draw]], seconds: float, keys: _K
                 break
 
 
-class _Keys:
+class _TypedKeys:
     """Keys that the user types."""
 
     def __init__(self, wake: asyncio.Event) -> None:

@@ -132,7 +132,7 @@ def _bar(part: float) -> str:
     return "█" * (eighths // 8) + _BLOCKS[eighths % 8].strip()
 
 
-class Counted:
+class TaskCounts:
     """Count of finished tasks of Spark's jobs, and of all known tasks."""
 
     def __init__(self, spark: SparkSession) -> None:
@@ -167,7 +167,7 @@ def progress(spark: SparkSession | None, title: str, *, wanted: bool | None) -> 
         return
     end = Event()
     own = os.dup(sys.stderr.fileno())  # standard error is a file while the JVM starts
-    counted = Counted(spark) if spark is not None else None
+    counted = TaskCounts(spark) if spark is not None else None
     thread = Thread(target=_watch, args=(own, counted, title, end), daemon=True)
     thread.start()
     try:
@@ -179,7 +179,7 @@ def progress(spark: SparkSession | None, title: str, *, wanted: bool | None) -> 
         os.close(own)
 
 
-def _watch(stderr: int, counted: Counted | None, title: str, end: Event) -> None:
+def _watch(stderr: int, counted: TaskCounts | None, title: str, end: Event) -> None:
     begin_ms = SystemClock().now_ms()
     while not end.wait(_LOOK_SECONDS):
         text = title

@@ -10,12 +10,12 @@ from firearrow.cli.output.reports import Bars, Cell, Table
 from firearrow.cli.pipeline.analyses import ReportRun
 from firearrow.cli.pipeline.options import ArchiveJob, Expire, OfArchive
 from firearrow.errors import ConfigError
-from firearrow.spark.jobs.archive.archiving import Step, archive, follow, source
+from firearrow.spark.jobs.archive.archiving import ArchiveStep, archive, follow, source
 from firearrow.spark.jobs.archive.compaction import CompactedFiles, compact
 from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive
 from firearrow.spark.jobs.archive.upkeep import Upkeep, day_of, expire
 from firearrow.spark.jobs.workers import SparkWorkers
-from firearrow.spark.losses import lost_spans
+from firearrow.spark.planning.losses import lost_spans
 
 _LATER: Final = f"Files go {KEPT_HOURS // 24} days after they are no part of the table any more."
 
@@ -28,10 +28,10 @@ def report_archive(run: ReportRun[ArchiveJob]) -> list[Table]:
         return [_waiting(run, place)]
     workers = SparkWorkers(run.spark)
     opener, settings = source(run.reader.options)
-    steps: list[Step] = []
+    steps: list[ArchiveStep] = []
     publish = _lake(run, place)
 
-    def on_step(step: Step) -> None:
+    def on_step(step: ArchiveStep) -> None:
         steps.append(step)
         publish()
 
@@ -109,7 +109,7 @@ def _waiting(run: ReportRun[ArchiveJob], place: Archive) -> Table:
     return Table("Would be archived", columns, rows, note, Bars(["topic", "queueId"], "messages"))
 
 
-def _steps(steps: list[Step]) -> list[Table]:
+def _steps(steps: list[ArchiveStep]) -> list[Table]:
     counts: dict[str, list[int]] = {}
     for file in (file for step in steps for file in step.added):
         count = counts.setdefault(file.topic, [0, 0, 0])

@@ -28,7 +28,7 @@ from firearrow.cli.output.screen import progress as shown
 from firearrow.cli.parser import parser_for
 from firearrow.cli.pipeline import options as options_of
 from firearrow.cli.pipeline.checks import check, has_few_messages, require_master
-from firearrow.cli.pipeline.options import Reading, RunOptions, SessionOptions
+from firearrow.cli.pipeline.options import Reading, RunOptions, SparkOptions
 from firearrow.cli.pipeline.sparkerrors import of_log
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
@@ -69,7 +69,7 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True)
-class Order:
+class JobOrder:
     """A job from a command line, with its options."""
 
     job: Job
@@ -82,13 +82,13 @@ class Order:
         check(self.job.name, self.options, self.how)
 
 
-def order_of(words: Sequence[str]) -> Order:
+def order_of(words: Sequence[str]) -> JobOrder:
     """Read a command line that begins with the name of a job; SystemExit if it is wrong."""
     parser, rest = parser_for(["pipeline", *words])
-    return Order(next(job for job in JOBS if job.name == words[0]), **parser.bound(rest).kwargs)
+    return JobOrder(next(job for job in JOBS if job.name == words[0]), **parser.bound(rest).kwargs)
 
 
-def run(order: Order) -> int:
+def run(order: JobOrder) -> int:
     """Run one job and show its report."""
 
     def command() -> int:
@@ -103,7 +103,7 @@ def run(order: Order) -> int:
 
 
 @contextmanager
-def session(order: Order, ending: Ending | None = None) -> Iterator[SparkSession]:
+def session(order: JobOrder, ending: Ending | None = None) -> Iterator[SparkSession]:
     """Start Spark with the options of a job, sized for its input.
 
     Raises ConfigError for wrong options, and the errors of `started`.
@@ -117,7 +117,7 @@ def session(order: Order, ending: Ending | None = None) -> Iterator[SparkSession
 
 @contextmanager
 def started(
-    options: SessionOptions, ending: Ending | None, *, progress: bool | None = None, is_small: bool = False
+    options: SparkOptions, ending: Ending | None, *, progress: bool | None = None, is_small: bool = False
 ) -> Iterator[SparkSession]:
     """Start Spark with ``options``, which name its master.
 
@@ -231,7 +231,7 @@ def _command(job: Job) -> Callable[..., int]:
     """Give the function that takes the options of a job."""
 
     def command(*, options: Reading, how: RunOptions) -> int:
-        return run(Order(job, options, how))
+        return run(JobOrder(job, options, how))
 
     command.__annotations__["options"] = job.options
     command.__kwdefaults__ = {"options": job.options(), "how": USUAL}
@@ -245,7 +245,7 @@ for _job in JOBS:
 # --- running ---
 
 
-def report_of(order: Order, spark: SparkSession) -> Report:
+def report_of(order: JobOrder, spark: SparkSession) -> Report:
     """Run a job in a Spark session, and give its report."""
     from firearrow.cli.output.reports import Report
     from firearrow.cli.pipeline.analyses import ReportRun

@@ -52,7 +52,7 @@ class Reading:
     now: Annotated[int | None, NOT_ASKED] = None
 
     def check(self) -> None:
-        """Raise WrongCommandLine for options that exclude each other, and for a missing one."""
+        """Raise WrongOptions for options that exclude each other, and for a missing one."""
         if self.places:
             require_one(self, *self.places)
 
@@ -133,7 +133,7 @@ class Backlog(OfFiles):
     ] = None
 
     def check(self) -> None:
-        """Raise WrongCommandLine where options exclude each other."""
+        """Raise WrongOptions where options exclude each other."""
         exclude(self, "sample", "consume_rate")
 
 
@@ -276,7 +276,7 @@ class Replay(Sending, OfAnything):
     ] = False
 
     def check(self) -> None:
-        """Raise WrongCommandLine for places or times that contradict each other."""
+        """Raise WrongOptions for places or times that contradict each other."""
         super().check()
         require_order(self.since, self.until, included=False)
 
@@ -305,7 +305,7 @@ Page = Annotated[Path | None, valued("FILE", "also write an HTML page with chart
 
 
 @options
-class SessionOptions:
+class SparkOptions:
     """Settings of Spark, for any master."""
 
     master: Annotated[str | None, NOT_ASKED] = None
@@ -316,7 +316,7 @@ class SessionOptions:
 
 
 @options
-class RunOptions(SessionOptions):
+class RunOptions(SparkOptions):
     """Master of Spark, and output of the report."""
 
     master: Annotated[

@@ -122,7 +122,7 @@ def _would_restore(archive: Archive, names: dict[str, str]) -> Table:
     return Table("Would be restored", columns, rows, "A dry run: nothing was sent.")
 
 
-def _sent(title: str, done: plans.Report, why_skipped: str) -> list[Table]:
+def _sent(title: str, done: plans.ResendReport, why_skipped: str) -> list[Table]:
     skipped: list[list[Cell]] = [[topic] for topic in done.skipped]
     tables = [Table(title, ["queues", "messages"], [[done.queues, done.messages]])]
     if skipped:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-from firearrow.cli.parameters import WrongCommandLine
+from firearrow.cli.parameters import WrongOptions
 from firearrow.cli.serving.options import (
     BrokerOptions,
     ControllerOptions,
@@ -30,7 +30,7 @@ _UMASK = 0o027
 def serve(options: ServeOptions = _SERVE) -> int:
     """Run a name server and a broker in one process, or several brokers in separate processes."""
     if options.ephemeral and options.store:
-        raise WrongCommandLine("argument --store: not allowed with argument --ephemeral")
+        raise WrongOptions("argument --store: not allowed with argument --ephemeral")
     with _ephemeral_store(options) as settled:
         return _run(settled, until_stdin_closes=options.until_stdin_closes)
 

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from firearrow.cli.output.stream import naming_output
-from firearrow.cli.parameters import WrongCommandLine, WrongValue, moment, options, require_order, switch, valued
+from firearrow.cli.parameters import WrongOptions, WrongValue, moment, options, require_order, switch, valued
 from firearrow.cli.store.options import USUAL, Directory, LayoutOptions
 from firearrow.cli.store.shown import print_messages
 
@@ -28,7 +28,7 @@ def span(text: str) -> Span:
 
 
 @options
-class Chosen:
+class RecordChoice:
     """Selection of records."""
 
     topic: Annotated[str | None, valued("NAME", "records of this topic")] = None
@@ -74,7 +74,7 @@ class Chosen:
         return msgspec.convert({k: v for k, v in given.items() if v is not None}, Selection)
 
 
-ALL = Chosen()
+ALL = RecordChoice()
 
 
 def cat(
@@ -82,7 +82,7 @@ def cat(
     /,
     *,
     layout: LayoutOptions = USUAL,
-    chosen: Chosen = ALL,
+    chosen: RecordChoice = ALL,
     limit: Annotated[int | None, valued("N", "largest number of records")] = None,
     stored_body: Annotated[bool, switch("leave compressed bodies as they are")] = False,
     form: Annotated[Literal["json", "arrow"], valued(None, "JSON lines (default) or Arrow", name="--format")] = "json",
@@ -94,7 +94,7 @@ def cat(
     from firearrow.store.offline import StoreView, as_row, find, write_stream
 
     if as_lines and form == "arrow":
-        raise WrongCommandLine("argument --json: not allowed with argument --format arrow")
+        raise WrongOptions("argument --json: not allowed with argument --format arrow")
     require_order(chosen.since, chosen.until)
     with StoreView(layout.of(directory)) as view:
         found = islice(find(view, chosen.selection()), limit)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from firearrow.cli.interrupt import ending_at_once
 from firearrow.cli.parameters import options, switch, valued
-from firearrow.cli.pipeline.options import SessionOptions
+from firearrow.cli.pipeline.options import SparkOptions
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -91,7 +91,7 @@ def _made_as(settings: dict[str, str]) -> StoreConfig:
 
 
 @options
-class OnSpark(SessionOptions):
+class OnSpark(SparkOptions):
     """Executors of Spark that read the log, if any."""
 
     master: Annotated[

@@ -110,7 +110,7 @@ def _replica_at(address: str, where: Layout) -> Replica:
 
     from firearrow.net.address import host_and_port
     from firearrow.replication.epochs import END_OF_TIME, Epochs
-    from firearrow.replication.fetching import History, NoReplica, Source
+    from firearrow.replication.fetching import History, LogSource, NoReplica
     from firearrow.replication.proof import NOT_ASKED, HaAccess
     from firearrow.store.config import StoreConfig
     from firearrow.store.offline import Replica
@@ -125,11 +125,11 @@ def _replica_at(address: str, where: Layout) -> Replica:
 
     def fetched(physical_offset: int, size: int) -> bytes:
         try:
-            return Source(address, history, access).fetch(physical_offset, size)
+            return LogSource(address, history, access).fetch(physical_offset, size)
         except NoReplica as error:
             if NOT_ASKED not in str(error):
                 raise
-        return Source(address, history, HaAccess(tls=context)).fetch(physical_offset, size)
+        return LogSource(address, history, HaAccess(tls=context)).fetch(physical_offset, size)
 
     return Replica(address, fetched)
 

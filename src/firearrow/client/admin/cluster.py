@@ -10,7 +10,7 @@ from firearrow.client.admin.auth import Auth
 from firearrow.client.admin.calls import Calls
 from firearrow.client.admin.groups import Groups, Offsets
 from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, Messages
-from firearrow.client.admin.servers import ORDER_NAMESPACE, Brokers, Controllers, NameServers
+from firearrow.client.admin.servers import ORDER_NAMESPACE, Brokers, Controllers, NameServerRequests
 from firearrow.client.admin.topics import Lite, Topics
 from firearrow.client.routing.queues import MASTER, address_of
 from firearrow.errors import BrokerError, ConfigError, FirearrowError, NotFound, TopicNotFound
@@ -57,7 +57,7 @@ class Reset(NamedTuple):
     after: int
 
 
-class Server(NamedTuple):
+class RegisteredBroker(NamedTuple):
     """A registered broker; the number of a master is 0."""
 
     cluster: str
@@ -77,7 +77,7 @@ class Admin:
         self.groups: Final = Groups(calls)
         self.lite: Final = Lite(calls)
         self.messages: Final = Messages(calls)
-        self.name_servers: Final = NameServers(calls)
+        self.name_servers: Final = NameServerRequests(calls)
         self.offsets: Final = Offsets(calls)
         self.topics: Final = Topics(calls)
 
@@ -360,11 +360,11 @@ def cluster_with(broker: str, info: ClusterInfo) -> str | None:
     return next(found, None)
 
 
-def servers_in(info: ClusterInfo, clusters: Iterable[str] | None = None) -> list[Server]:
+def servers_in(info: ClusterInfo, clusters: Iterable[str] | None = None) -> list[RegisteredBroker]:
     """List the brokers of some clusters or of all, including slaves, in the order of their names."""
     chosen = sorted(info.cluster_addr_table) if clusters is None else clusters
     return [
-        Server(cluster, name, number, address)
+        RegisteredBroker(cluster, name, number, address)
         for cluster in chosen
         for name in sorted(info.cluster_addr_table.get(cluster, []))
         if name in info.broker_addr_table

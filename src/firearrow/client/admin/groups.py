@@ -25,6 +25,7 @@ from firearrow.wire.client_bodies import (
     ConsumeStats,
     GroupConfigList,
     MessageQueue,
+    OffsetWrapper,
     ProducerConnection,
     RequestMode,
     ResetOffsets,
@@ -150,6 +151,16 @@ class Offsets(Part):
         """Give the progress of all groups, in all topics or in ordered ones."""
         code, kind = Code.GET_BROKER_CONSUME_STATS, AllConsumeStats[ConsumeStats]
         return await self._calls.read(address, code, kind, headers.AllProgress(ordered), seconds=seconds)
+
+    async def positions(self, address: str, seconds: float) -> list[tuple[str, MessageQueue, OffsetWrapper]]:
+        """Give the position of each group in each of its queues."""
+        return [
+            (group, queue, at)
+            for groups in (await self.all_progress(address, ordered=False, seconds=seconds)).consume_stats_list
+            for group, parts in groups.items()
+            for stats in parts
+            for queue, at in stats.offset_table.items()
+        ]
 
     async def commit(self, address: str, group: str, queue: MessageQueue, offset: int) -> None:
         """Set the offset of a group in a queue."""

@@ -10,7 +10,7 @@ from firearrow.client.admin.calls import Part
 from firearrow.client.session.answers import read_number
 from firearrow.errors import BrokerFailed, NotFound
 from firearrow.wire import fastjson, headers
-from firearrow.wire.admin_bodies import HaStatus, QueueCheck, QueueEntries
+from firearrow.wire.admin_bodies import HaStatus, QueueCheckResult, QueueEntries
 from firearrow.wire.bodies import ClusterInfo, KVTable
 from firearrow.wire.client_bodies import BrokerStatsData
 from firearrow.wire.codes import RequestCode as Code
@@ -86,10 +86,10 @@ class Brokers(Part):
         """Store timed messages in RocksDB (``R``) or in files (``F``)."""
         await self._calls.call(address, Code.SWITCH_TIMER_ENGINE, headers.TimerEngine(engine))
 
-    async def check_queues(self, address: str, topic: str, since_ms: int) -> QueueCheck:
+    async def check_queues(self, address: str, topic: str, since_ms: int) -> QueueCheckResult:
         """Compare queues in RocksDB with queues in files, of one topic or (blank) of all."""
         header = headers.CheckQueues(topic, since_ms)
-        return await self._calls.read(address, Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, QueueCheck, header)
+        return await self._calls.read(address, Code.CHECK_ROCKSDB_CQ_WRITE_PROGRESS, QueueCheckResult, header)
 
     async def export_configs(self, address: str, kinds: Iterable[str]) -> None:
         """Make the broker write its tables in RocksDB as JSON."""
@@ -101,7 +101,7 @@ class Brokers(Part):
         await self._calls.call(address, Code.POP_ROLLBACK, seconds=ROLLBACK_SECONDS)
 
 
-class NameServers(Part):
+class NameServerRequests(Part):
     """Name servers of a cluster. A change of a key is made on each of them."""
 
     @property

@@ -52,7 +52,7 @@ _COPIED_FLAGS: Final = sysflag.COMPRESSED | sysflag.COMPRESSION_MASK
 _COMMITS, _SUSPENDS, _SUBSCRIBES, _LITE = 1, 2, 4, 16
 
 
-class QueueEnds(NamedTuple):
+class OffsetRange(NamedTuple):
     """Offset range of a queue: offsets from ``first`` up to, and without, ``end``."""
 
     first: int
@@ -66,7 +66,7 @@ class PullResult(NamedTuple):
     remark: str
     messages: list[Message]
     next_offset: int
-    ends: QueueEnds
+    ends: OffsetRange
     suggested_id: int
     """Id of the broker to pull from next time."""
 
@@ -135,7 +135,7 @@ class GroupCalls:
             answer.remark or "",
             messages_in(answer.body, queue.broker, self.session.namespace) if found else [],
             read_number(answer, "nextBeginOffset", address),
-            QueueEnds(first, end),
+            OffsetRange(first, end),
             read_number(answer, "suggestWhichBrokerId", address),
         )
 

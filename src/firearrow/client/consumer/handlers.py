@@ -60,7 +60,7 @@ class Failure:
         self.seconds = None if asked is None else asked.seconds
 
 
-class Registration:
+class HandlerRegistration:
     """Subscription of an application to a topic, with its handler.
 
     ``batch`` is the maximum length of the lists that the handler gets; with 0 it gets single messages. With ``manual``

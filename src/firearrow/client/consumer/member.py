@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from firearrow.client.consumer.groupcalls import PULL_MESSAGES, GroupCalls
-from firearrow.client.consumer.handlers import Registration
+from firearrow.client.consumer.handlers import HandlerRegistration
 from firearrow.client.consumer.offsets import OffsetStore, OffsetTable
 from firearrow.client.consumer.processqueue import Limits, ProcessQueue
 from firearrow.client.consumer.rates import ConsumeRates
@@ -103,7 +103,7 @@ class Member:
     is_clustering: bool = True
     is_ordered: bool = False
     offsets: OffsetTable = field(default_factory=OffsetTable)
-    registrations: dict[str, Registration] = field(default_factory=dict)
+    registrations: dict[str, HandlerRegistration] = field(default_factory=dict)
     """By the topic's name at the brokers."""
     subscriptions: dict[str, SubscriptionData] = field(default_factory=dict)
     queues: dict[Queue, AssignedQueue] = field(default_factory=dict)

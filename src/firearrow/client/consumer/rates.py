@@ -20,7 +20,7 @@ SPANS_OF_MINUTE: Final = 6
 SPANS_OF_HOUR: Final = 360
 
 
-class _Span:
+class _TenSeconds:
     """Counts of ten seconds, up to ``ends``."""
 
     __slots__ = ("call_seconds", "calls", "consumed", "ends", "failed", "pull_seconds", "pulled", "pulls")
@@ -31,7 +31,7 @@ class _Span:
         self.pull_seconds = self.call_seconds = 0.0
 
 
-_NEVER: Final = _Span(-math.inf)
+_NEVER: Final = _TenSeconds(-math.inf)
 
 
 class ConsumeRates:
@@ -39,8 +39,8 @@ class ConsumeRates:
 
     def __init__(self, began: float) -> None:
         self._began = began
-        self._last: dict[str, _Span] = {}
-        self._spans: dict[str, deque[_Span]] = {}
+        self._last: dict[str, _TenSeconds] = {}
+        self._spans: dict[str, deque[_TenSeconds]] = {}
 
     def pulled(self, topic: str, messages: int, began: float, now: float) -> None:
         """Count the messages of a pull or pop."""
@@ -61,10 +61,10 @@ class ConsumeRates:
         else:
             span.failed += messages
 
-    def _span(self, topic: str, now: float) -> _Span:
+    def _span(self, topic: str, now: float) -> _TenSeconds:
         span = self._last.get(topic, _NEVER)
         if now >= span.ends:
-            span = self._last[topic] = _Span((now // SPAN_SECONDS + 1) * SPAN_SECONDS)
+            span = self._last[topic] = _TenSeconds((now // SPAN_SECONDS + 1) * SPAN_SECONDS)
             self._spans.setdefault(topic, deque(maxlen=SPANS_OF_HOUR)).append(span)
         return span
 

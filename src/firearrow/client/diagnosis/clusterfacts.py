@@ -3,19 +3,19 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
-from firearrow.client.admin.cluster import Server, servers_in
+from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.routing.queues import MASTER
 from firearrow.clock import HOUR_MS
 from firearrow.errors import FirearrowError
 from firearrow.message import names
 from firearrow.wire.bodies import ClusterInfo
-from firearrow.wire.client_bodies import ConsumeStats
 
 SUBJECTS_MAX: Final = 2000  # per broker, of topics and of groups with a lag
 PROGRESS_SECONDS: Final = 30.0  # for all groups of a broker
@@ -128,7 +128,7 @@ async def _silent(admin: Admin) -> dict[str, str]:
 async def brokers_of(admin: Admin, info: ClusterInfo, cluster: str | None) -> list[BrokerFacts]:
     """Registered brokers, of one cluster or of all, with the numbers that each reports."""
 
-    async def counted(server: Server) -> BrokerFacts:
+    async def counted(server: RegisteredBroker) -> BrokerFacts:
         broker = BrokerFacts(*server)
         try:
             return broker._replace(counted=await admin.brokers.runtime(broker.address))
@@ -165,16 +165,12 @@ class _BrokerCollector:
     async def _collect_lags(self) -> set[str]:
         """Collect the groups and their progress; returns the topics that they consume."""
         address = self.broker.address
-        found = await self._admin.offsets.all_progress(address, ordered=False, seconds=PROGRESS_SECONDS)
+        found = await self._admin.offsets.positions(address, PROGRESS_SECONDS)
         table = await self._admin.groups.configs(address)
         self.groups = [name for name in table.subscription_group_table if not names.is_system_group(name)]
-        behind: dict[tuple[str, str], int] = {}
-        consumed: set[str] = set()
-        for group, stats in progress_by_group(found.consume_stats_list):
-            for queue, at in stats.offset_table.items():
-                consumed.add(queue.topic)
-                key = group, queue.topic
-                behind[key] = behind.get(key, 0) + max(0, at.broker_offset - at.consumer_offset)
+        behind: Counter[tuple[str, str]] = Counter()
+        for group, queue, at in found:
+            behind[group, queue.topic] += at.lag
         lags = [
             Lag(group, topic, self.broker.name, count)
             for (group, topic), count in behind.items()
@@ -183,7 +179,7 @@ class _BrokerCollector:
         lags.sort(key=lambda lag: -lag.messages)
         self._note_left_out(len(lags), "groups with a lag")
         self.lags = await concurrently(lags[:SUBJECTS_MAX], self._with_time)
-        return consumed
+        return {topic for _, topic in behind}
 
     async def _with_time(self, lag: Lag) -> Lag:
         try:
@@ -237,21 +233,11 @@ class _BrokerCollector:
     async def _halves(self) -> int | None:
         """Count of open half messages and similar entries that the broker will check again."""
         try:
-            stats = await self._admin.offsets.progress(self.broker.address, names.TRANS_GROUP, names.TRANS_HALF_TOPIC)
+            address, group, topic = self.broker.address, names.TRANS_GROUP, names.TRANS_HALF_TOPIC
+            return (await self._admin.offsets.progress(address, group, topic)).diff
         except (OSError, FirearrowError):  # there was no transaction yet
             return None
-        return behind(stats)
 
     def _note_left_out(self, count: int, what: str) -> None:
         if count > SUBJECTS_MAX:
             self.untold.append(f"{self.broker.name}: of {count} {what}, only {SUBJECTS_MAX} were examined")
-
-
-def progress_by_group(found: Iterable[Mapping[str, Sequence[ConsumeStats]]]) -> Iterable[tuple[str, ConsumeStats]]:
-    """Split a broker's report of all its groups (317) by group."""
-    return ((group, part) for table in found for group, parts in table.items() for part in parts)
-
-
-def behind(stats: ConsumeStats) -> int:
-    """Count of messages that a group has not consumed."""
-    return sum(one.broker_offset - one.consumer_offset for one in stats.offset_table.values())

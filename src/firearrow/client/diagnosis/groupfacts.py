@@ -18,7 +18,7 @@ from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView
 from firearrow.wire.bodies import Route
 from firearrow.wire.client_bodies import (
-    Connection,
+    ClientConnection,
     ConsumerConnection,
     ConsumerRunningInfo,
     MemberChange,
@@ -39,7 +39,7 @@ class GroupClient(NamedTuple):
     """Member of a group: its connections to each broker, and its report; ``error`` says why the report is missing."""
 
     client_id: str
-    connections: Mapping[str, Sequence[Connection]]
+    connections: Mapping[str, Sequence[ClientConnection]]
     info: ConsumerRunningInfo | None = None
     error: str = ""
 
@@ -49,11 +49,6 @@ class QueueProgress(NamedTuple):
 
     offsets: OffsetWrapper
     ends: TopicOffset
-
-    @property
-    def lag(self) -> int:
-        """Count of messages that are not consumed."""
-        return max(0, self.ends.max_offset - self.offsets.consumer_offset)
 
 
 class InspectedMessage(NamedTuple):
@@ -112,7 +107,7 @@ class GroupFacts:
 
     def lag(self, topic: str) -> int:
         """Count of messages of a topic that are not consumed."""
-        return sum(place.lag for queue, place in self.places.items() if queue.topic == topic)
+        return sum(place.offsets.lag for queue, place in self.places.items() if queue.topic == topic)
 
 
 async def collect(admin: Admin, group: str, now_ms: int, topic: str | None = None) -> GroupFacts:
@@ -212,13 +207,13 @@ class _GroupCollector:
         return count
 
     async def _clients(self, connections: Mapping[str, ConsumerConnection]) -> list[GroupClient]:
-        by_id: dict[str, dict[str, list[Connection]]] = {}
+        by_id: dict[str, dict[str, list[ClientConnection]]] = {}
         for broker, found in connections.items():
             for one in found.connection_set:
                 by_id.setdefault(one.client_id, {}).setdefault(broker, []).append(one)
         return await concurrently(sorted(by_id.items()), self._client)
 
-    async def _client(self, known: tuple[str, Mapping[str, Sequence[Connection]]]) -> GroupClient:
+    async def _client(self, known: tuple[str, Mapping[str, Sequence[ClientConnection]]]) -> GroupClient:
         client_id, connections = known
         address = self._masters[next(iter(connections))]
         try:

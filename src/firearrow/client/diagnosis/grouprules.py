@@ -43,7 +43,7 @@ def offline(facts: GroupFacts) -> Iterator[Finding]:
     """No client is connected, according to the brokers."""
     if facts.clients or not facts.configs or facts.members_untold:
         return
-    waiting = sum(place.lag for place in facts.places.values())
+    waiting = sum(place.offsets.lag for place in facts.places.values())
     if facts.pops_waiting:
         evidence = "no client is connected to a broker, and messages are consumed"
         cure = "A proxy pops for its clients, and brokers do not know these: ask the proxy for them."
@@ -223,12 +223,12 @@ def unowned_queues(facts: GroupFacts) -> Iterator[Finding]:
     for queue, place in facts.places.items():
         if queue.topic not in _subscriptions(facts):
             continue
-        if place.lag and queue not in owners:
+        if place.offsets.lag and queue not in owners:
             yield Finding(
                 "unowned-queue",
                 Level.CRITICAL,
                 _name(queue),
-                f"{place.lag:,} messages wait, and no client has the queue",
+                f"{place.offsets.lag:,} messages wait, and no client has the queue",
                 "A rebalance may be running: look again in 20 s. If it lasts, a client that the brokers "
                 "still list may be dead, or members use different strategies.",
             )
@@ -365,13 +365,13 @@ def not_pulling(facts: GroupFacts) -> Iterator[Finding]:
         for queue, held in _held(client):
             idle_ms = facts.now_ms - held.last_pull_timestamp
             place = facts.places.get(queue)
-            if place and place.lag and held.last_pull_timestamp > 0 and idle_ms > IDLE_MS:
+            if place and place.offsets.lag and held.last_pull_timestamp > 0 and idle_ms > IDLE_MS:
                 yield Finding(
                     "not-pulling",
                     Level.CRITICAL,
                     _name(queue),
                     f"{client.client_id} has not pulled for {idle_ms // 1000} s, "
-                    f"{held.cached_msg_count:,} messages in hand, {place.lag:,} wait",
+                    f"{held.cached_msg_count:,} messages in hand, {place.offsets.lag:,} wait",
                     "It is paused, has reached its own limits, or has lost the broker.",
                 )
 

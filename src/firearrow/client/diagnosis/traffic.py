@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
-from firearrow.client.diagnosis.clusterfacts import PROGRESS_SECONDS, BrokerFacts, brokers_of, progress_by_group
+from firearrow.client.diagnosis.clusterfacts import PROGRESS_SECONDS, BrokerFacts, brokers_of
 from firearrow.client.routing.queues import MASTER
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError
@@ -93,15 +93,12 @@ async def _add(taken: Sample, admin: Admin, broker: BrokerFacts) -> None:
 
 async def _add_groups(taken: Sample, admin: Admin, broker: BrokerFacts) -> set[str]:
     """Add all groups; returns their topics."""
-    found = await admin.offsets.all_progress(broker.address, ordered=False, seconds=PROGRESS_SECONDS)
     ends: dict[tuple[str, int], int] = {}
-    for group, stats in progress_by_group(found.consume_stats_list):
-        for queue, at in stats.offset_table.items():
-            ends[queue.topic, queue.queue_id] = at.broker_offset
-            if not names.is_system_group(group):
-                end, consumed = taken.groups.get((group, queue.topic), (0, 0))
-                place = end + at.broker_offset, consumed + at.consumer_offset
-                taken.groups[group, queue.topic] = place
+    for group, queue, at in await admin.offsets.positions(broker.address, PROGRESS_SECONDS):
+        ends[queue.topic, queue.queue_id] = at.broker_offset
+        if not names.is_system_group(group):
+            end, consumed = taken.groups.get((group, queue.topic), (0, 0))
+            taken.groups[group, queue.topic] = end + at.broker_offset, consumed + at.consumer_offset
     for (topic, _), end in ends.items():
         taken.ends[topic] += end
     return {topic for topic, _ in ends}

@@ -26,7 +26,7 @@ _BITS: Final = 8  # each value below 256 has a separate bucket
 _MASK: Final = (1 << _BITS) - 1
 
 
-class Histogram:
+class LatencyHistogram:
     """Counts of values, whole numbers of 0 or more (here: microseconds)."""
 
     def __init__(self) -> None:
@@ -100,7 +100,7 @@ class LoadResult:
     messages: int = 0
     bytes: int = 0
     failed: int = 0
-    took: Histogram = field(default_factory=Histogram)
+    took: LatencyHistogram = field(default_factory=LatencyHistogram)
     reasons: dict[str, int] = field(default_factory=dict)
 
     def fail(self, error: Exception) -> None:

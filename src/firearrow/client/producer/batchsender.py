@@ -19,7 +19,7 @@ from typing import Final, NamedTuple
 from firearrow.client.producer.drafts import NEW_TOPIC_QUEUES, send_fields
 from firearrow.client.queues import Queue
 from firearrow.client.routing.nameservers import NameServers
-from firearrow.client.routing.queues import Target, writable
+from firearrow.client.routing.queues import WritableQueue, writable
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import (
     MAY_PASS,
@@ -54,7 +54,7 @@ class BatchBody(NamedTuple):
     members: bytes
     messages: int
     alone: bool
-    target: Target | None
+    target: WritableQueue | None
 
     def halves(self) -> tuple[BatchBody, BatchBody]:
         """First and second half of the messages, at least two."""
@@ -81,7 +81,7 @@ class _Flight:
     """A batch in flight."""
 
     batch: _Batch
-    target: Target
+    target: WritableQueue
     pending: Pending
 
 
@@ -122,7 +122,7 @@ class BatchSender:
         self._retries_max = retries
         self._broker_name = broker_name
         self._clock = clock or SystemClock()
-        self._targets: dict[str, list[Target]] = {}
+        self._targets: dict[str, list[WritableQueue]] = {}
         self._turn = 0
         self._flights: deque[_Flight] = deque()
         self._in_flight: Counter[str] = Counter()
@@ -172,7 +172,7 @@ class BatchSender:
             self._pinned[_queue_of(batch)] += 1
             return
 
-    def _is_full(self, batch: _Batch, target: Target) -> bool:
+    def _is_full(self, batch: _Batch, target: WritableQueue) -> bool:
         if batch.piece.target is not None and self._pinned[_queue_of(batch)]:
             return True
         count, size = self._in_flight[target.address], self._in_flight_bytes[target.address]
@@ -241,7 +241,7 @@ class BatchSender:
 
     # --- requests ---
 
-    async def _begin(self, piece: BatchBody, target: Target) -> Pending:
+    async def _begin(self, piece: BatchBody, target: WritableQueue) -> Pending:
         now_ms = self._clock.now_ms()
         place = Queue(piece.topic, target.broker_name, target.queue_id)
         fields = send_fields(self._group, place, now_ms, batch=not piece.alone)
@@ -254,7 +254,7 @@ class BatchSender:
 
     # --- targets ---
 
-    async def _target_of(self, batch: _Batch) -> Target:
+    async def _target_of(self, batch: _Batch) -> WritableQueue:
         """Queue that a batch must go to, at its present address; without one, the next queue in turn.
 
         The queue in turn is on another broker than the last failure, if possible.
@@ -273,7 +273,7 @@ class BatchSender:
         self._turn += 1
         return (others or targets)[self._turn % len(others or targets)]
 
-    async def targets_of(self, topic: str) -> list[Target]:
+    async def targets_of(self, topic: str) -> list[WritableQueue]:
         """Writable queues of a topic, in the order of RocketMQ's clients.
 
         Raises TopicNotFound, or NotPermitted if no broker takes messages for the topic.
@@ -285,14 +285,14 @@ class BatchSender:
                 await _pause(attempt)
         return await self._targets_of(topic)
 
-    async def _targets_of(self, topic: str) -> list[Target]:
+    async def _targets_of(self, topic: str) -> list[WritableQueue]:
         """``targets_of`` without retries."""
         targets = self._targets.get(topic)
         if targets is None:
             targets = self._targets[topic] = await self._find_targets(topic)
         return targets
 
-    async def _find_targets(self, topic: str) -> list[Target]:
+    async def _find_targets(self, topic: str) -> list[WritableQueue]:
         queues_max = None
         try:
             route = await self._name_servers.route(topic)

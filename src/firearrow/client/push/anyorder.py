@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
 from typing import Final
 
-from firearrow.client.consumer.handlers import Delivery, Failure, Registration, Source, failure_of
+from firearrow.client.consumer.handlers import Delivery, Failure, HandlerRegistration, Source, failure_of
 from firearrow.client.consumer.member import AssignedQueue, Member
 from firearrow.client.message import Message
 from firearrow.errors import FirearrowError
@@ -32,7 +32,7 @@ Job = tuple[Source, Sequence[Message], float]
 class Workers:
     """Workers of one registration."""
 
-    def __init__(self, registration: Registration, tasks: Tasks) -> None:
+    def __init__(self, registration: HandlerRegistration, tasks: Tasks) -> None:
         self._registration = registration
         self._tasks = tasks
         self._ready: deque[tuple[Source, Message]] = deque()

@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from firearrow.client.consumer.handlers import Delivery, Failure, Registration, Rollback
+from firearrow.client.consumer.handlers import Delivery, Failure, HandlerRegistration, Rollback
 from firearrow.client.consumer.member import AssignedQueue, Member
 from firearrow.client.message import Message
 from firearrow.client.queues import Queue
@@ -107,7 +107,11 @@ class InOrder:
         return not assigned.is_dropped and (not self._member.is_clustering or assigned.is_locked)
 
     async def _settle(
-        self, assigned: AssignedQueue, registration: Registration, messages: list[Message], failure: Failure | None
+        self,
+        assigned: AssignedQueue,
+        registration: HandlerRegistration,
+        messages: list[Message],
+        failure: Failure | None,
     ) -> float | None:
         """Apply the result of a handler call; returns the seconds that the queue must wait, or None."""
         suspend = self._member.settings.suspend
@@ -123,7 +127,7 @@ class InOrder:
             assigned.made_room()
         return None
 
-    def _next_registration(self, assigned: AssignedQueue) -> Registration | None:
+    def _next_registration(self, assigned: AssignedQueue) -> HandlerRegistration | None:
         """Registration of the next message; messages without a subscription are skipped."""
         first = assigned.cache.first_waiting
         registration = self._registration_of(first)
@@ -133,11 +137,11 @@ class InOrder:
             log.warning("message has no handler", extra=fields)
         return registration
 
-    def _registration_of(self, message: Message) -> Registration | None:
+    def _registration_of(self, message: Message) -> HandlerRegistration | None:
         session = self._member.calls.session
         return self._member.registrations.get(session.topic(message.topic))
 
-    def _take(self, assigned: AssignedQueue, registration: Registration) -> list[Message]:
+    def _take(self, assigned: AssignedQueue, registration: HandlerRegistration) -> list[Message]:
         taken = assigned.cache.take(max(registration.batch, 1))
         topic = taken[0].topic
         same = next((at for at, it in enumerate(taken) if it.topic != topic), len(taken))
@@ -145,7 +149,7 @@ class InOrder:
         return taken[:same]
 
     async def _handle(
-        self, registration: Registration, assigned: AssignedQueue, messages: list[Message]
+        self, registration: HandlerRegistration, assigned: AssignedQueue, messages: list[Message]
     ) -> Failure | None:
         if not registration.manual:
             return await registration.handle(messages)

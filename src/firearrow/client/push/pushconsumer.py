@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final, Literal, TypeVar, Unpack
 
 from firearrow.client.consumer.groupcalls import GroupCalls
-from firearrow.client.consumer.handlers import CONCURRENCY, Handler, Registration
+from firearrow.client.consumer.handlers import CONCURRENCY, Handler, HandlerRegistration
 from firearrow.client.consumer.lifecycle import ConsumerLife
 from firearrow.client.consumer.member import AssignedQueue, ConsumerSettings, Member
 from firearrow.client.consumer.offsets import (
@@ -195,7 +195,7 @@ class PushConsumer(ConsumerLife):
             raise ConfigError(f"group {self.group!r} has a handler for topic {topic!r} already")
         now_ms = self.session.clock.now_ms()
         subscription = subscription_to(name, now_ms, tags=tags, sql=sql)
-        self.member.registrations[name] = Registration(subscription, handler, concurrency, batch, manual=manual)
+        self.member.registrations[name] = HandlerRegistration(subscription, handler, concurrency, batch, manual=manual)
         self.member.subscriptions[name] = subscription
 
     def consumer_data(self) -> ConsumerData:

@@ -33,7 +33,7 @@ def publish_queues(topic: str, route: Route, queues_max: int | None = None) -> l
     ]
 
 
-class Target(NamedTuple):
+class WritableQueue(NamedTuple):
     """Writable queue with the address of its broker."""
 
     broker_name: str
@@ -41,7 +41,7 @@ class Target(NamedTuple):
     queue_id: int
 
 
-def writable(route: Route, queues_max: int | None = None) -> list[Target]:
+def writable(route: Route, queues_max: int | None = None) -> list[WritableQueue]:
     """Writable queues, each with its master's address."""
     masters = {
         broker.broker_name: broker.broker_addrs[MASTER]
@@ -49,7 +49,7 @@ def writable(route: Route, queues_max: int | None = None) -> list[Target]:
         if MASTER in broker.broker_addrs
     }
     return [
-        Target(queue.broker, masters[queue.broker], queue.queue_id)
+        WritableQueue(queue.broker, masters[queue.broker], queue.queue_id)
         for queue in publish_queues("", route, queues_max)
         if queue.broker in masters
     ]

@@ -33,7 +33,7 @@ FIELD_END: Final = "\x01"
 RECORD_END: Final = "\x02"
 
 
-class Kind(IntEnum):
+class SendKind(IntEnum):
     """Kind of a sent message."""
 
     NORMAL = 0
@@ -43,7 +43,7 @@ class Kind(IntEnum):
     ORDERED = 4
 
 
-class Outcome(IntEnum):
+class ConsumeReturnType(IntEnum):
     """Outcome of a consumption."""
 
     SUCCESS = 0
@@ -61,7 +61,7 @@ class Record(NamedTuple):
     keys: tuple[str, ...]
 
 
-class Step(NamedTuple):
+class TraceStep(NamedTuple):
     """Send (``kind`` Pub) or consumption (Sub) of a message."""
 
     kind: str
@@ -72,7 +72,7 @@ class Step(NamedTuple):
     succeeded: bool
 
 
-def steps_in(trace: MessageView, message_id: str) -> list[Step]:
+def steps_in(trace: MessageView, message_id: str) -> list[TraceStep]:
     """Read the steps of one message from a message of the trace topic."""
     text = trace.body_decompressed().decode("utf-8", "replace")
     host = trace.born_host.ip
@@ -80,18 +80,18 @@ def steps_in(trace: MessageView, message_id: str) -> list[Step]:
     return [step for step in steps if step is not None]
 
 
-def _step(fields: list[str], message_id: str, host: str) -> Step | None:
+def _step(fields: list[str], message_id: str, host: str) -> TraceStep | None:
     while fields and not fields[-1]:
         fields.pop()
     if fields[:1] == ["Pub"] and len(fields) >= 12 and fields[5] == message_id:
         success_at = 12 if len(fields) == 13 else 13
         succeeded = len(fields) <= 12 or fields[success_at].lower() == "true"
-        return Step("Pub", fields[3], host, int(fields[1]), int(fields[10]), succeeded)
+        return TraceStep("Pub", fields[3], host, int(fields[1]), int(fields[10]), succeeded)
     if fields[:1] == ["SubAfter"] and len(fields) >= 6 and fields[2] == message_id:
         whole = len(fields) >= 9
         time_ms, group = (int(fields[7]), fields[8]) if whole else (0, None)
         succeeded = fields[4].lower() == "true"
-        return Step("Sub", group, host, time_ms, int(fields[3]), succeeded)
+        return TraceStep("Sub", group, host, time_ms, int(fields[3]), succeeded)
     return None
 
 
@@ -120,7 +120,7 @@ def pub(
     store_host: str,
     body_bytes: int,
     cost_ms: int,
-    kind: Kind,
+    kind: SendKind,
     offset_message_id: str,
 ) -> Record:
     """Record of a stored message. For a batch, ids and keys are lists with commas."""
@@ -155,7 +155,7 @@ def sub_after(
     cost_ms: int,
     success: bool,
     keys: str | None,
-    outcome: Outcome,
+    outcome: ConsumeReturnType,
 ) -> Record:
     """Record of a consumer's end with a message."""
     fields = request_id, message_id, cost_ms, success, keys, outcome, time_ms, group
@@ -177,7 +177,7 @@ def end_transaction(
     from_check: bool,
 ) -> Record:
     """Record of a decided transaction; ``state`` is a name of Java's ``LocalTransactionState``."""
-    fields = time_ms, region, group, topic, message_id, tags, keys, store_host, Kind.DECIDED
+    fields = time_ms, region, group, topic, message_id, tags, keys, store_host, SendKind.DECIDED
     rest = transaction_id, state, from_check
     return _record(topic, message_id, keys, "EndTransaction", *fields, *rest)
 

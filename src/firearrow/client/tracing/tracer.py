@@ -21,7 +21,7 @@ from firearrow.client.producer.sender import PostResult, Rules, Sender
 from firearrow.client.producer.transactions import Decision
 from firearrow.client.session.session import Session
 from firearrow.client.tracing import records as tracerecords
-from firearrow.client.tracing.records import Kind, Outcome, Record, sub_after, sub_before
+from firearrow.client.tracing.records import ConsumeReturnType, Record, SendKind, sub_after, sub_before
 from firearrow.errors import FirearrowError
 from firearrow.message import properties as keys_of
 from firearrow.message.names import TRACE_TOPIC
@@ -173,7 +173,7 @@ class ConsumeTrace:
                     cost_ms=int(took * 1000) // len(messages),
                     success=ok,
                     keys=message.properties.get(keys_of.KEYS),
-                    outcome=Outcome.SUCCESS if ok else Outcome.EXCEPTION,
+                    outcome=ConsumeReturnType.SUCCESS if ok else ConsumeReturnType.EXCEPTION,
                 )
             )
 
@@ -239,9 +239,9 @@ class SendTrace:
         )
 
 
-def _kind_of(draft: Draft, sys_flag: int) -> Kind:
+def _kind_of(draft: Draft, sys_flag: int) -> SendKind:
     if sys_flag & TRANSACTION_PREPARED:
-        return Kind.HALF
+        return SendKind.HALF
     if draft.waits:
-        return Kind.DELAYED
-    return Kind.ORDERED if keys_of.SHARDING_KEY in draft.properties else Kind.NORMAL
+        return SendKind.DELAYED
+    return SendKind.ORDERED if keys_of.SHARDING_KEY in draft.properties else SendKind.NORMAL

@@ -55,7 +55,7 @@ class Undecodable(Exception):
         return found
 
 
-class Messages:
+class MessageColumns:
     """Records of one broker; each column is made when it is used.
 
     The records must be in order in their buffer, and valid (``Columns.valid``).
@@ -272,26 +272,26 @@ def _i32(values: Ints) -> pa.Array:
     return pa.array(values.astype(np.int32))
 
 
-_COLUMNS: Final[dict[str, Callable[[Messages], pa.Array]]] = {
+_COLUMNS: Final[dict[str, Callable[[MessageColumns], pa.Array]]] = {
     "broker": lambda m: constant(m._broker, len(m.columns)),
     "topic": lambda m: m.topic,
     "queueId": lambda m: _i32(m.columns.queue_id),
     "queueOffset": lambda m: pa.array(m.columns.queue_offset),
     "commitLogOffset": lambda m: pa.array(m.columns.physical_offset),
     "storeSize": lambda m: _i32(m.columns.size),
-    "msgId": Messages._message_id,
+    "msgId": MessageColumns._message_id,
     "offsetMsgId": lambda m: m.offset_id,
     "flag": lambda m: _i32(m.columns.flag),
     "sysFlag": lambda m: _i32(m.columns.sys_flag),
     "bornTimestamp": lambda m: timestamps(m.columns.born_ms),
-    "bornHost": Messages._born_host,
+    "bornHost": MessageColumns._born_host,
     "storeTimestamp": lambda m: timestamps(m.columns.store_ms),
-    "storeHost": Messages._store_host,
+    "storeHost": MessageColumns._store_host,
     "reconsumeTimes": lambda m: _i32(m.columns.reconsume_times),
     "preparedTransactionOffset": lambda m: pa.array(m.columns.prepared_offset),
     "bodyCrc": lambda m: _i32(m.columns.body_crc),
     "tags": lambda m: m.tags,
     "keys": lambda m: m.keys,
     "properties": lambda m: m._raw_properties,
-    "body": Messages._body,
+    "body": MessageColumns._body,
 }

@@ -18,15 +18,15 @@ from firearrow.client.queues import Queue, Span
 from firearrow.errors import CorruptStore
 from firearrow.message.names import is_lmq
 from firearrow.message.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
-from firearrow.spark.choosing import chosen_rows
-from firearrow.spark.columns.messages import BatchTooLarge, Messages, Undecodable
+from firearrow.spark.columns.choosing import chosen_rows
+from firearrow.spark.columns.innerbatches import has_inner, unwrapped
+from firearrow.spark.columns.messages import BatchTooLarge, MessageColumns, Undecodable
 from firearrow.spark.columns.textcolumns import Texts
-from firearrow.spark.commitlogorder import InOrder, Wanted
-from firearrow.spark.innerbatches import has_inner, unwrapped
 from firearrow.spark.options import Choice, Options
+from firearrow.spark.planning.commitlogorder import EntriesInOrder, Wanted
+from firearrow.spark.planning.splits import Part
+from firearrow.spark.planning.stores import Store
 from firearrow.spark.source.filters import PushedFilters
-from firearrow.spark.splits import Part
-from firearrow.spark.stores import Store
 from firearrow.store.reading.storage import StoreFile
 from firearrow.store.scan import Buffer, Columns, Ints, gather
 
@@ -40,7 +40,7 @@ _LEAN_ROW_BYTES: Final = 128  # assumed size of a row without a body
 _OTHER_CRC: Final = "its body has another CRC"
 
 
-class Topics:
+class PartTopics:
     """Topics of the parts of a task, by number, to compare with records' topics."""
 
     def __init__(self, names: Sequence[str]) -> None:
@@ -84,7 +84,7 @@ class Parts:
     """Parts of a task, by number. ``batches`` marks the parts of queues of batches."""
 
     def __init__(self, parts: Sequence[Part], batches: Sequence[bool]) -> None:
-        self.topics = Topics([part[0] for part in parts])
+        self.topics = PartTopics([part[0] for part in parts])
         self.queue_ids = np.array([part[1] for part in parts], np.int64)
         self._start = np.array([part[2] for part in parts], np.int64)
         self._end = np.array([part[3] for part in parts], np.int64)
@@ -206,9 +206,9 @@ class Batches:
             at = min(max(end, at + 1), at + _ROWS_MAX)
             yield at
 
-    def _messages(self, columns: Columns, topic: pa.Array | None = None) -> Messages:
+    def _messages(self, columns: Columns, topic: pa.Array | None = None) -> MessageColumns:
         unpack = self._reading.decompress
-        return Messages(columns, self._source.broker, decompress=unpack, topic=topic)
+        return MessageColumns(columns, self._source.broker, decompress=unpack, topic=topic)
 
     def _batches(self, columns: Columns, topic: pa.Array | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the batch of some records; several batches if bodies are too large for one.
@@ -249,7 +249,7 @@ class Batches:
         self._fail(f"{self._source.root}: the message at {at} of the log is damaged: {reason}")
         return _some(columns, ~bad)
 
-    def _chosen(self, messages: Messages) -> Mask:
+    def _chosen(self, messages: MessageColumns) -> Mask:
         """Return a mask of the messages with one of the tags and one of the keys that the options name."""
         ids = partial(messages.column, "msgId", pa.string())
         return chosen_rows(self._choice, messages.tags, messages.keys, ids)
@@ -270,7 +270,7 @@ class QueueBatches(Batches):
         super().__init__(options, narrow, schema, store)
         self._store = store
 
-    def of_queues(self, file: StoreFile, wanted: InOrder, parts: Parts) -> Iterator[pa.RecordBatch]:
+    def of_queues(self, file: StoreFile, wanted: EntriesInOrder, parts: Parts) -> Iterator[pa.RecordBatch]:
         """Yield batches of the records of a file that entries refer to.
 
         Raises CorruptStore if a record does not fit its entry, unless ``onCorrupt`` skips it.
@@ -365,11 +365,11 @@ class QueueBatches(Batches):
         columns.queue_id = queue_id
         return columns, wanted
 
-    def _names(self, wanted: Wanted, topics: Topics) -> pa.Array | None:
+    def _names(self, wanted: Wanted, topics: PartTopics) -> pa.Array | None:
         """Return the topics of checked records; None if only the records have them."""
         return None if topics.has_lmqs else topics.column(wanted.part)
 
-    def _corrupt(self, file: StoreFile, wanted: Wanted, topics: Topics, good: Mask) -> None:
+    def _corrupt(self, file: StoreFile, wanted: Wanted, topics: PartTopics, good: Mask) -> None:
         row = int(good.argmin())
         topic = topics.name(int(wanted.part[row]))
         self._fail(

@@ -25,8 +25,8 @@ from pyspark.sql.types import StructType
 from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError
 from firearrow.spark import offsets
-from firearrow.spark.losses import held_spans
 from firearrow.spark.options import Options, Range, for_sink, parse
+from firearrow.spark.planning.losses import held_spans
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.filters import PushedFilters, narrowed
 from firearrow.spark.source.opening import open_origin

@@ -20,16 +20,16 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC, is_lmq, tag_code
-from firearrow.spark import splits
 from firearrow.spark.columns.recordbatches import Batches, Parts, QueueBatches
-from firearrow.spark.commitlogorder import InOrder
-from firearrow.spark.losses import lost
 from firearrow.spark.options import Options, Range
+from firearrow.spark.planning import splits
+from firearrow.spark.planning.commitlogorder import EntriesInOrder
+from firearrow.spark.planning.losses import lost
+from firearrow.spark.planning.splits import Part
+from firearrow.spark.planning.stores import Store, StoredTimes, last_place, open_stores
+from firearrow.spark.planning.stretches import LogStretch, walk
 from firearrow.spark.source.filters import PushedFilters
 from firearrow.spark.source.origin import UNKNOWN_BYTES
-from firearrow.spark.splits import Part
-from firearrow.spark.stores import Store, StoredTimes, last_place, open_stores
-from firearrow.spark.stretches import Stretch, walk
 from firearrow.store.batchqueue import MESSAGES_MAX
 from firearrow.store.reading.batchqueues import BatchQueue
 from firearrow.store.reading.entries import Entries, QueueKey
@@ -65,7 +65,7 @@ class LogPartition(InputPartition):
 
     root: str
     broker: str
-    stretch: Stretch
+    stretch: LogStretch
 
 
 class FileOrigin:
@@ -322,7 +322,7 @@ class FileOrigin:
             tasks += [LogPartition(store.root, broker, stretch) for stretch in self._stretches(store)]
         return tasks
 
-    def _stretches(self, store: Store) -> Iterator[Stretch]:
+    def _stretches(self, store: Store) -> Iterator[LogStretch]:
         known_end = store.dispatched_offset
         log_end = store.log.end
         if known_end > log_end:
@@ -405,7 +405,7 @@ class FileOrigin:
             except FileNotFoundError as error:
                 self._lost(f"{store.root}/{file.path} is gone", error)
 
-    def _entries(self, store: Store, parts: Sequence[Part], queues: Sequence[EntryQueue]) -> InOrder:
+    def _entries(self, store: Store, parts: Sequence[Part], queues: Sequence[EntryQueue]) -> EntriesInOrder:
         """Return the entries of a task that a query can want, in the order of the log.
 
         In a queue of batches an entry is that of the record, and does not say which of its messages are wanted.
@@ -427,7 +427,7 @@ class FileOrigin:
                     f"{end - start - held} of the messages {start} to {end - 1}{begins}"
                 )
             found.append(chosen)
-        return InOrder(found)
+        return EntriesInOrder(found)
 
     def _chosen(self, topic: str, entries: Entries, end: int) -> Entries:
         """Return the entries before ``end`` that a query can want."""
@@ -446,7 +446,9 @@ class FileOrigin:
             return Entries(*(column[:end_row] for column in entries))
         return entries.take(chosen)
 
-    def _by_file(self, store: Store, wanted: InOrder, parts: Sequence[Part]) -> Iterator[tuple[StoreFile, InOrder]]:
+    def _by_file(
+        self, store: Store, wanted: EntriesInOrder, parts: Sequence[Part]
+    ) -> Iterator[tuple[StoreFile, EntriesInOrder]]:
         """Yield the entries by the files of their records.
 
         Records are written before their entries, and the log's files are listed after the entries were read. So a
@@ -463,7 +465,7 @@ class FileOrigin:
             at = file.end
         self._require_none_behind(store, wanted.between(at, _NOWHERE), parts, at)
 
-    def _require_none_behind(self, store: Store, behind: InOrder, parts: Sequence[Part], log_end: int) -> None:
+    def _require_none_behind(self, store: Store, behind: EntriesInOrder, parts: Sequence[Part], log_end: int) -> None:
         """Report entries that point behind the log: some are damaged, or the log has lost their records."""
         damaged = 0
         for number, offsets in _by_part(behind).items():
@@ -494,7 +496,7 @@ def _without_file(store: Store, start: int, end: int) -> str:
     return f"{store.root}/commitlog has no file with the bytes {start} to {end - 1} of the log"
 
 
-def _by_part(wanted: InOrder) -> dict[int, Ints]:
+def _by_part(wanted: EntriesInOrder) -> dict[int, Ints]:
     """Return the queue offsets of entries, by the parts of the task that they belong to."""
     found: dict[int, list[Ints]] = {}
     for piece in wanted.pieces():

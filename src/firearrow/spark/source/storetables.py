@@ -17,10 +17,10 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from firearrow.errors import ConfigError
 from firearrow.spark.columns.messages import timestamps
 from firearrow.spark.options import Options
+from firearrow.spark.planning.splits import Part
+from firearrow.spark.planning.stores import Store
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.timers import waiting
-from firearrow.spark.splits import Part
-from firearrow.spark.stores import Store
 from firearrow.spark.workererrors import with_short_errors
 from firearrow.state import GROUPS, consumer_offsets, stored_state, table_of
 from firearrow.store.reading.entries import QueueKey, Span

@@ -30,8 +30,8 @@ from firearrow.client.queues import Bound, Queue, Span
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError
 from firearrow.spark import offsets
-from firearrow.spark.losses import held_spans
 from firearrow.spark.options import Options
+from firearrow.spark.planning.losses import held_spans
 from firearrow.spark.source.marks import Recognition
 from firearrow.spark.source.opening import open_origin
 from firearrow.spark.source.origin import Origin
@@ -187,7 +187,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def _limit(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, Span]:
         trigger = self.options.trigger
         sizes = {} if trigger.bytes_max is None else self.origin.row_bytes(spans)
-        limits = offsets.Limits(trigger.offsets_max, trigger.bytes_max, sizes)
+        limits = offsets.StepLimits(trigger.offsets_max, trigger.bytes_max, sizes)
         return offsets.limit_in_order(spans, limits, self._offsets_at)
 
     def _offsets_at(self, spans: Mapping[Queue, Span], timestamp_ms: int) -> Mapping[Queue, int]:

@@ -15,9 +15,9 @@ import pyarrow.compute as pc
 
 from firearrow.errors import CorruptStore, DataLost
 from firearrow.message.names import SCHEDULE_TOPIC
-from firearrow.spark.columns.messages import Messages, timestamps
-from firearrow.spark.options import Reading
-from firearrow.spark.stores import Store
+from firearrow.spark.columns.messages import MessageColumns, timestamps
+from firearrow.spark.options import ReadOptions
+from firearrow.spark.planning.stores import Store
 from firearrow.state import DELAYS, stored_state, table_of
 from firearrow.store.extension import ADDRESS_MAX, DIRECTORY, place_of, tag_code_in
 from firearrow.store.reading.entries import QueueKey
@@ -30,7 +30,7 @@ _BATCH_ROWS: Final = 4096
 Rows = dict[str, Any]
 
 
-def waiting(store: Store, reading: Reading) -> Iterator[Rows]:
+def waiting(store: Store, reading: ReadOptions) -> Iterator[Rows]:
     """Yield the rows of the table ``timer``.
 
     Raises DataLost for messages whose records are in no file, and CorruptStore for places without a record, unless the
@@ -40,7 +40,7 @@ def waiting(store: Store, reading: Reading) -> Iterator[Rows]:
     yield from _on_levels(store, reading)
 
 
-def _on_the_wheel(store: Store, reading: Reading) -> Iterator[Rows]:
+def _on_the_wheel(store: Store, reading: ReadOptions) -> Iterator[Rows]:
     try:
         read_ms, *_ = CHECK.unpack_from(store.storage.read("config/timercheck"))
     except FileNotFoundError:
@@ -64,7 +64,7 @@ def _on_the_wheel(store: Store, reading: Reading) -> Iterator[Rows]:
             )
 
 
-def _on_levels(store: Store, reading: Reading) -> Iterator[Rows]:
+def _on_levels(store: Store, reading: ReadOptions) -> Iterator[Rows]:
     delivered = table_of(stored_state(store.config, DELAYS), "offsetTable")
     next_offsets = {int(level): int(offset) for level, offset in delivered.items()}
     for key in store.queues.keys_of([SCHEDULE_TOPIC]):
@@ -98,7 +98,7 @@ def _due_ms(store: Store, key: QueueKey, codes: Ints) -> Ints:
     return codes
 
 
-def _rows(store: Store, reading: Reading, places: Ints, sizes: Ints, due_ms: Ints, deleted: Any) -> Iterator[Rows]:
+def _rows(store: Store, reading: ReadOptions, places: Ints, sizes: Ints, due_ms: Ints, deleted: Any) -> Iterator[Rows]:
     order = places.argsort(kind="stable")
     is_there = np.zeros(len(places), np.bool_)
     for file in store.log.files:
@@ -121,7 +121,7 @@ def _rows(store: Store, reading: Reading, places: Ints, sizes: Ints, due_ms: Int
             if len(columns):
                 due = due_ms[some[good]]
                 due = np.where(due < 0, columns.store_ms, due)  # the store time, if the extension is missing
-                yield _described(Messages(columns, ""), due, deleted[some[good]])
+                yield _described(MessageColumns(columns, ""), due, deleted[some[good]])
     if reading.fail_on_data_loss and not is_there.all():
         lost = np.count_nonzero(~is_there)
         raise DataLost(
@@ -130,7 +130,7 @@ def _rows(store: Store, reading: Reading, places: Ints, sizes: Ints, due_ms: Int
         )
 
 
-def _described(messages: Messages, due_ms: Ints, deleted: Any) -> Rows:
+def _described(messages: MessageColumns, due_ms: Ints, deleted: Any) -> Rows:
     columns = messages.columns
     properties = messages.properties
     out_ms = properties.values("TIMER_OUT_MS")

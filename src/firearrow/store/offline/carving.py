@@ -34,10 +34,10 @@ from firearrow.message.model import MessageView
 from firearrow.message.record import (
     BLANK_BYTES,
     CRC_PROPERTY_BYTES,
-    append_crc_property,
+    crc32,
+    crc_property,
     decode_record,
     encode_blank,
-    record_size,
     verify_crc_property,
 )
 from firearrow.message.sysflag import (
@@ -53,7 +53,16 @@ from firearrow.store.batchqueue import inner_count
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.config import StoreConfig
 from firearrow.store.offline.metadata import config_files
-from firearrow.store.offline.numbering import HOLE_MAX, LOST_PROPERTY, Lost, Stamp, given, placeholder
+from firearrow.store.offline.numbering import (
+    HELD_PROPERTY_BYTES,
+    HOLE_MAX,
+    Lost,
+    Stamp,
+    fits_file,
+    given,
+    held_bytes,
+    placeholder,
+)
 from firearrow.store.offline.pieces import OnProgress
 from firearrow.store.offline.rebuilding import QUEUE_DIRECTORIES, Order, Sizes, build
 from firearrow.store.offline.restoring import proved
@@ -252,19 +261,20 @@ class _LogWriter:
 
     def __init__(self, directory: Path, file_bytes: int) -> None:
         self._directory = directory
-        self._file_bytes = file_bytes
+        self.file_bytes = file_bytes
         self.offset = 0
         directory.mkdir(parents=True)
         self._file = self._create(0)
 
     def _create(self, base: int) -> IO[bytes]:
         file = (self._directory / f"{base:0{NAME_DIGITS}d}").open("wb")
-        file.truncate(self._file_bytes)
+        file.truncate(self.file_bytes)
         return file
 
     def place(self, size: int) -> int:
         """Offset of the next record of a size; begins the next file if it must."""
-        room = self._file_bytes - self.offset % self._file_bytes
+        assert size + BLANK_BYTES <= self.file_bytes, "an empty file has room for the record and a blank"
+        room = self.file_bytes - self.offset % self.file_bytes
         if size + BLANK_BYTES > room:
             with naming(self._file.name):
                 self._file.write(encode_blank(room))
@@ -275,6 +285,8 @@ class _LogWriter:
 
     def write(self, record: bytes) -> None:
         """Write the record for the offset that ``place`` returned."""
+        room = self.file_bytes - self.offset % self.file_bytes
+        assert len(record) + BLANK_BYTES <= room, "the record has its place"
         with naming(self._file.name):
             self._file.write(record)
         self.offset += len(record)
@@ -316,7 +328,9 @@ class _Rewriter:
             hosts = message.sys_flag
             v6 = (hosts & BORN_HOST_V6 != 0) + (hosts & STORE_HOST_V6 != 0)
             data[76 + 12 * v6 : 84 + 12 * v6] = _I64.pack(moved)
-        self._log.write(_with_crc(bytes(data)))
+        rewritten = _with_crc(bytes(data))
+        assert len(rewritten) == len(record), "a record keeps its size"
+        self._log.write(rewritten)
         self.moved[message.physical_offset] = at
         self.last_ms, self.last_offset = message.store_timestamp_ms, at
         return at
@@ -349,7 +363,7 @@ class _Rewriter:
         for one in given(view, ends, gone=frozenset(view.queues), believe_groups=True):
             key = one.topic, one.queue_id
             _, number = self._next.get(key, (0, one.to_hold.start))
-            if not one.can_be_held:
+            if not one.can_be_held or not fits_file(one.topic, self._log.file_bytes):
                 left.append(str(one))
                 continue
             for _ in one.to_hold:
@@ -359,10 +373,10 @@ class _Rewriter:
         return left
 
     def _hold(self, key: QueueKey, number: int, store_ms: int) -> None:
-        size = record_size(key[0], 0, len(LOST_PROPERTY) + 3)
+        size = held_bytes(key[0])
         at = self._log.place(size)
         record = placeholder(Lost(at, size, *key, number), Stamp(store_ms, _LOOPBACK))
-        assert record is not None
+        assert record is not None, "its size has room for the property"
         self._log.write(record)
         self.placeholders += 1
 
@@ -371,16 +385,8 @@ def _with_crc(record: bytes) -> bytes:
     """A record whose CRC property, if it has one, is right again."""
     if verify_crc_property(record) is None:
         return record
-    bare = bytearray(record[:-CRC_PROPERTY_BYTES])
-    bare[:4] = len(bare).to_bytes(4, "big")
-    size = _properties_size(record) - CRC_PROPERTY_BYTES
-    at = len(bare) - size - 2
-    bare[at : at + 2] = size.to_bytes(2, "big")
-    return append_crc_property(bytes(bare))
-
-
-def _properties_size(record: bytes) -> int:
-    return int(scan(record, 0, len(record), 1).properties_size[0])
+    covered = record[:-CRC_PROPERTY_BYTES]
+    return covered + crc_property(crc32(covered) & 0x7FFFFFFF)
 
 
 def salvage(
@@ -403,12 +409,13 @@ def salvage(
         found = carver.run()
         largest = max((record.size for record in found), default=0)
         size = file_bytes or _usual_size(carver.sources)
-        size = max(size, largest + BLANK_BYTES)
+        size = max(size, largest + HELD_PROPERTY_BYTES + BLANK_BYTES)  # for the placeholder of any found topic
         log = _LogWriter(to / "commitlog", size)
         rewriter = _Rewriter(log)
         _rewrite(carver, found, rewriter, to / MAP_NAME)
         again = [text for view in _stores(sources) for text in rewriter.hold_given(view)]
         log.close()
+        assert len(rewriter.moved) == len(found), "each record has one new place"
     finally:
         carver.close()
     _copy_config(sources, to)

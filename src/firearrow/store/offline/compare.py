@@ -15,7 +15,7 @@ import numpy.typing as npt
 
 from firearrow.store.batchqueue import UNIT_DTYPE, units_of
 from firearrow.store.offline.view import StoreView
-from firearrow.store.queues import Entries
+from firearrow.store.queues import DispatchedEntries
 from firearrow.store.reading.batchqueues import BatchQueue
 from firearrow.store.reading.dispatching import dispatch_to
 from firearrow.store.reading.entries import QueueKey
@@ -90,6 +90,7 @@ class QueueSink:
                 self._note_wrong(at, entry)
 
     def _note_wrong(self, queue_offset: int, entry: bytes) -> None:
+        assert len(entry) == self._entry_bytes, "one entry is noted"
         wrong = self.report.wrong
         count = len(wrong[-1].entries) // self._entry_bytes if wrong else 0
         if wrong and count < 4096 and wrong[-1].first + count == queue_offset:
@@ -149,7 +150,7 @@ class QueueSinks:
         self._view = view
         self.by_key: dict[QueueKey, QueueSink | BatchSink] = {}
 
-    def put(self, entries: Entries) -> None:
+    def put(self, entries: DispatchedEntries) -> None:
         """Compare the entries of one round."""
         size = self._view.entry_bytes
         rows: npt.NDArray[Any] = np.empty(len(entries.size), ROW)
@@ -212,6 +213,7 @@ class IndexReport:
     def add(self, part: IndexReport, keep_max: int) -> None:
         """Add the report of a later part of the log; each list keeps up to ``keep_max`` keys."""
         for mine, more in ((self.missing, part.missing), (self.foreign, part.foreign), (self.late, part.late)):
+            assert len(mine) <= keep_max, "a list keeps its limit"
             mine += more[: keep_max - len(mine)]
         self.missing_count += part.missing_count
         self.outside_count += part.outside_count
@@ -237,6 +239,7 @@ class IndexSink:
 
     def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
         """Compare the keys of consecutive records."""
+        assert len(hashes) == len(physical_offsets) == len(store_ms), "each key has its record's place and time"
         self.report.key_count += len(hashes)
         if not len(hashes):
             return

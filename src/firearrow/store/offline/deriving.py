@@ -14,7 +14,7 @@ import numpy.typing as npt
 from firearrow.store.offline.pieces import Stretch
 from firearrow.store.offline.view import StoreView
 from firearrow.store.offline.walk import FileEnd, Gap, first_record, walk_file
-from firearrow.store.queues import Entries
+from firearrow.store.queues import DispatchedEntries
 from firearrow.store.reading.dispatching import dispatch_to
 from firearrow.store.reading.undispatched import Collected
 from firearrow.store.reading.walk import RecordRun
@@ -36,7 +36,7 @@ class Derived(NamedTuple):
     reached: int = 0
     over: bool = False
     records: int = 0
-    entries: Entries = _NO_ENTRIES
+    entries: DispatchedEntries = _NO_ENTRIES
     keys: bytes = b""
 
     @property
@@ -54,6 +54,7 @@ class _Keys:
 
     def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
         """Note index keys."""
+        assert len(hashes) == len(physical_offsets) == len(store_ms), "each key has its record's place and time"
         keys: npt.NDArray[Any] = np.empty(len(hashes), _KEY)
         keys["hash"], keys["physical_offset"], keys["store_ms"] = hashes, physical_offsets, store_ms
         self.all.append(keys.tobytes())
@@ -93,5 +94,6 @@ def derive(view: StoreView, piece: Deriving) -> Derived | None:
                 reached = part.end
             case FileEnd():
                 over = True
+    assert over or reached > start, "the walk goes on from its start"
     place = stretch.base, stretch.end, start, reached, over
     return Derived(*place, records, collected.entries(), b"".join(keys.all))

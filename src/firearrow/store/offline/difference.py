@@ -147,6 +147,7 @@ def _first_byte(left: StoreView, right: StoreView, start: int, ours: bytes, thei
     common = min(len(ours), len(theirs))
     pair = np.frombuffer(ours[:common], np.uint8), np.frombuffer(theirs[:common], np.uint8)
     unequal = np.flatnonzero(pair[0] != pair[1])
+    assert len(unequal) or len(ours) != len(theirs), "otherwise the bytes are the same"
     at = start + (int(unequal[0]) if len(unequal) else common)
     words = [f"byte {at} differs"]
     for name, view in (("first", left), ("second", right)):
@@ -271,7 +272,9 @@ def _entries(queue: StoredQueue | None, queue_offset: int, count: int) -> npt.ND
     at = 0
     while queue is not None and at < count:
         data = queue.read(queue_offset + at, count - at)
-        rows = np.frombuffer(data, np.uint8).reshape(-1, queue.entry_bytes)[:, :ENTRY_BYTES]
+        whole = len(data) // queue.entry_bytes * queue.entry_bytes  # a file may be cut within an entry
+        rows = np.frombuffer(data, np.uint8, whole).reshape(-1, queue.entry_bytes)[:, :ENTRY_BYTES]
+        assert at + len(rows) <= count, "a queue reads no more entries than requested"
         found[at : at + len(rows)] = rows
         at += len(rows) + 1
     return found
@@ -294,6 +297,7 @@ def _index(left: StoreView, right: StoreView, found: list[Difference]) -> None:
         return
     count = min(len(ours), len(theirs))
     rows = np.flatnonzero((ours[:count] != theirs[:count]).any(axis=1))
+    assert len(rows) or len(ours) != len(theirs), "otherwise both have the same entries"
     row = int(rows[0]) if len(rows) else count
     text = f"the first has {len(ours)} entries, the second {len(theirs)}; entry {row + 1} differs"
     offset = int((ours if row < len(ours) else theirs)[row][1])

@@ -382,6 +382,7 @@ _ROWS: Final = [
 
 
 INVARIANTS: Final = {row.id: row for row in _ROWS}
+assert len(INVARIANTS) == len(_ROWS), "each rule has its own name"
 FINDINGS_PER_PLACE_MAX: Final = 20  # further findings of a kind in one file are only counted
 
 
@@ -443,6 +444,8 @@ class Findings:
         times: int = 1,
     ) -> None:
         """Add a finding; its severity is the invariant's unless another one is given."""
+        assert times > 0, "what was not found is not counted"
+        assert position is None or position >= 0, "a position is in the file"
         finding = Finding(
             invariant,
             what,
@@ -478,6 +481,7 @@ class Findings:
             listed = list(self._found[place])
             more = self._more.get(place, 0)
             if more:
+                assert len(listed) == FINDINGS_PER_PLACE_MAX, "findings are only counted where the list is full"
                 listed[-1] = msgspec.structs.replace(listed[-1], times=listed[-1].times + more)
             found += listed
         return found

@@ -91,6 +91,7 @@ def healed(view: StoreView, stretches: Sequence[Stretch], log_end: int, replica:
     refused: list[Refused] = []
     for number, stretch in enumerate(stretches):
         floor = stretches[number - 1].end if number else 0
+        assert floor <= stretch.start, "the stretches come in order"
         later = (it.start for it in stretches[number + 1 : number + 2])
         ceiling = stretch.end if stretch.is_tail else max(next(later, log_end), stretch.end)
         try:
@@ -98,6 +99,7 @@ def healed(view: StoreView, stretches: Sequence[Stretch], log_end: int, replica:
         except (OSError, FirearrowError) as error:
             refused.append(Refused(stretch, str(error)))
             continue
+        assert len(data) <= stretch.end - stretch.start, "only damaged bytes are replaced"
         if data != view.log_bytes(stretch.start, len(data)):
             corrections.append(Correction(stretch.start, data))
     return Healed(tuple(corrections), tuple(refused))
@@ -113,9 +115,11 @@ def _sound(view: StoreView, stretch: Stretch, room: tuple[int, int], replica: Re
     ``room`` is the sound part of the log around it.
     """
     file = view.log.find(stretch.start)
-    assert file is not None, "it is in the log"
+    if file is None or file.end < stretch.end:
+        raise _Useless("two files of the log are named as if they had these bytes")
     first = max(stretch.start - AROUND_BYTES, file.base, room[0])
     last = min(stretch.end + AROUND_BYTES, file.end, room[1])
+    assert first <= stretch.start < stretch.end <= last, "the stretch is among the requested bytes"
     data = replica.fetch(first, last - first)
     before, behind = stretch.start - first, stretch.end - first
     if data[:before] != view.log_bytes(first, before):

@@ -132,6 +132,7 @@ def _chains_hold(rows: IndexRows) -> bool:
         is_before[known] = True
         chains += len(numbers) - len(known)
     links = max(rows.taken - 1, 0) - chains
+    assert links >= 0, "each chain has an entry"
     return (
         int(np.count_nonzero(is_before)) == links
         and int(np.count_nonzero(newest)) == chains
@@ -194,6 +195,7 @@ def _check_keys(view: StoreView, looks: list[IndexLook], reports: list[FileRepor
 
 
 def _list_keys(invariant: str, text: str, keys: list[Key], count: int, findings: Findings) -> None:
+    assert count >= len(keys), "listed keys are counted, too"
     for key in keys:
         times = 1 + count - len(keys) if key is keys[-1] else 1
         findings.add(

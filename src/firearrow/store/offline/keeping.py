@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 from collections.abc import Iterable
+from itertools import chain, count
 from pathlib import Path
 
 import msgspec
@@ -30,12 +31,18 @@ class Keeper:
 
     def bytes_of(self, path: Path, position: int, size: int) -> None:
         """Keep a stretch of a file."""
-        name = f"{path.parent.name}-{path.name}-{position}.bytes"
+        name = self._free_name(f"{path.parent.name}-{path.name}-{position}")
         with path.open("rb") as source:
             source.seek(position)
             data = source.read(size)
+        assert len(data) == size, "all replaced bytes are kept"
         write_synced(self._directory / name, data)
         self._note(name, path, position=position, size=len(data))
+
+    def _free_name(self, name: str) -> str:
+        """A free name for bytes: two steps may replace the bytes of one position."""
+        names = chain((f"{name}.bytes",), (f"{name}.{number}.bytes" for number in count(2)))
+        return next(name for name in names if not (self._directory / name).exists())
 
     def move(self, path: Path) -> None:
         """Move a file or directory there as a whole."""
@@ -47,6 +54,7 @@ class Keeper:
     def copy(self, path: Path) -> None:
         """Copy a file there that will be replaced."""
         name = path.relative_to(self._root)
+        assert not (self._directory / name).exists(), "no kept file is overwritten"
         (self._directory / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy2(path, self._directory / name)
         self._note(str(name), path)

@@ -115,6 +115,7 @@ class StretchCheck:
         report.begin = start
         if start is None:
             return report
+        assert stretch.start <= start <= stretch.end, "the first record begins in the stretch"
         for piece in walk_file(self._view, self._file, start, stretch.end):
             match piece:
                 case RecordRun():
@@ -126,6 +127,7 @@ class StretchCheck:
                     report.reached = piece.end
                 case FileEnd():
                     report.blank, report.over = piece.blank, True
+        assert report.over or report.reached > start, "the walk goes on from its start"
         self._take_comparison()
         report.findings = self._findings.all()
         return report
@@ -147,6 +149,7 @@ class StretchCheck:
         report.last_offset = int(columns.physical_offset[-1])
         report.end_offset = self._file.base + columns.end
         report.last_ms = int(columns.store_ms[-1])
+        assert report.last_offset < report.end_offset, "records are in their places"
 
     def _found(self, invariant: str, columns: Columns, number: int, what: str) -> None:
         self._findings.add(
@@ -279,6 +282,7 @@ def join_stretches(view: StoreView, reports: list[FileReport]) -> FileReport:
 
 def _append(view: StoreView, whole: FileReport, part: FileReport) -> None:
     """Add the report of the next stretch."""
+    assert part.base == whole.base, "the stretches are of one file"
     findings = Findings()
     findings.extend(whole.findings)
     file = view.log_file(part.base)

@@ -317,6 +317,7 @@ def _check_links(
     log_end: int,
     findings: Findings,
 ) -> None:
+    assert file.size_bytes >= UNIT.itemsize, "the file has room for a unit"
     name = file.path
     offsets = units["physical_offset"].astype(np.int64)
     if not view.live:

@@ -28,8 +28,12 @@ from firearrow.store.reading.rocksqueues import RocksQueue
 from firearrow.store.retention import Consumed, committed_offsets
 from firearrow.store.rocksformat import MAX
 
+LOST_PROPERTY: Final = "FIREARROW_LOST"
 HOLE_MAX: Final = 100_000
 """Limit of queue offsets in a row that placeholders hold; with more, something else is wrong."""
+
+HELD_PROPERTY_BYTES: Final = len(LOST_PROPERTY) + 3
+"""Bytes of the property of a placeholder at the end of the log."""
 
 
 class Given(NamedTuple):
@@ -115,6 +119,7 @@ def told_end(view: StoreView, queue: StoredQueue, low: int, physical_from: int) 
     row = queue.row(MAX) if isinstance(queue, RocksQueue) else None
     if row is not None and row[1] >= low and floor <= row[0] < last + room:
         end = max(end, row[1] + 1)
+    assert not end or end > low, "only entries from there on count"
     return end
 
 
@@ -136,6 +141,16 @@ class Held(NamedTuple):
     data: bytes
 
 
+def held_bytes(topic: str) -> int:
+    """Bytes of a placeholder at the end of the log."""
+    return record_size(topic, 0, HELD_PROPERTY_BYTES)
+
+
+def fits_file(topic: str, file_bytes: int) -> bool:
+    """Tell whether a log file of a size has room for a placeholder, and the blank after it."""
+    return held_bytes(topic) + BLANK_BYTES <= file_bytes
+
+
 def holding(numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp: Stamp) -> list[Held]:
     """The placeholders for queue offsets, from the log's end ``at`` on, in files of one size; one file begins at
     ``base``.
@@ -145,7 +160,7 @@ def holding(numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp
     file_base = at - (at - base) % file_bytes
     start = at
     for one in numbers:
-        size = record_size(one.topic, 0, len(LOST_PROPERTY) + 3)
+        size = held_bytes(one.topic)
         for number in one.to_hold:
             room = file_base + file_bytes - at
             if size + BLANK_BYTES > room:
@@ -155,10 +170,11 @@ def holding(numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp
                 at = start = file_base
                 data.clear()
             record = placeholder(Lost(at, size, one.topic, one.queue_id, number), stamp)
-            assert record is not None
+            assert record is not None, "its size has room for the property"
             data += record
             at += size
     pieces.append(Held(file_base, start - file_base, bytes(data)))
+    assert all(piece.position + len(piece.data) <= file_bytes for piece in pieces), "each piece is within its file"
     return [piece for piece in pieces if piece.data]
 
 
@@ -182,7 +198,6 @@ def holding(numbers: Iterable[Given], at: int, file_bytes: int, base: int, stamp
 # ``#checkMessageAndReturnSize``, ``CommitLogDispatcherBuildConsumeQueue``.
 
 
-LOST_PROPERTY: Final = "FIREARROW_LOST"
 FILLER_TOPIC: Final = "RMQ_SYS_REPAIRED"
 _FILLER_BYTES_MAX: Final = 4 * 1024 * 1024
 _PADDING_BYTES_MAX: Final = 16 * 1024  # a longer rest goes into the body
@@ -225,7 +240,11 @@ def cover(start: int, end: int, lost: Iterable[Lost], stamp: Stamp, *, file_end:
         parts += (between, held)
         at = message.end
     rest = _blank(end - at) if file_end else _fillers(at, end, stamp)
-    return None if rest is None else b"".join((*parts, rest))
+    if rest is None:
+        return None
+    data = b"".join((*parts, rest))
+    assert len(data) == end - start, "the records fill the stretch"
+    return data
 
 
 def fits(lost: Iterable[Lost], start: int, end: int) -> list[Lost]:
@@ -265,6 +284,7 @@ def placeholder(message: Lost, stamp: Stamp) -> bytes | None:
 
 def _fillers(start: int, end: int, stamp: Stamp) -> bytes | None:
     """Fillers for a stretch; None where it is too short for one."""
+    assert start <= end, "the messages around the stretch do not overlap"
     hosts = 2 * len(stamp.store_host)
     least = record_size(FILLER_TOPIC, 0, 0, hosts_bytes=hosts)
     parts: list[bytes] = []
@@ -295,5 +315,5 @@ def _record(place: Lost, body: bytes, properties: bytes, sys_flag: int, stamp: S
         stamp.store_ms,
         stamp.store_host,
     )
-    assert len(record) == place.size
+    assert len(record) == place.size, "the record fills its place"
     return record

@@ -53,6 +53,7 @@ class Stretch(NamedTuple):
 
 def stretches(view: StoreView, stretch_bytes: int = STRETCH_BYTES) -> list[Stretch]:
     """The whole log in pieces, in order; an empty file is one piece, too."""
+    assert stretch_bytes > 0, "otherwise the log has no pieces"
     return [
         Stretch(file.base, start, min(start + stretch_bytes, file.size_bytes), not start)
         for file in view.log.files
@@ -96,12 +97,15 @@ def side_by_side(parts: Iterable[Some], again: Callable[[Stretch], Some | None])
     """
     before: Some | None = None
     for part in parts:
+        assert before is None or before.base <= part.base, "parts come in the order of the log"
         found: Some | None = part
         if before is not None and before.base == part.base:
             if before.over or before.reached >= part.end:  # a record may reach over a stretch
                 continue
             if part.begin != before.reached:
                 found = again(Stretch(part.base, before.reached, part.end, known=True))
+            assert found is None or found.begin == before.reached, "a part begins where the one before it ended"
+            assert found is None or found.end == part.end, "a part that is read again ends where it ended"
         if found is not None:
             before = found
             yield found

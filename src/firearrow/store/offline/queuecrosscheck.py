@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from firearrow.message.names import fault_as_directory, is_lmq
-from firearrow.store.batchqueue import UNIT, Unit
+from firearrow.store.batchqueue import UNIT, BatchUnit
 from firearrow.store.extension import ADDRESS_MAX, DIRECTORY, Extension
 from firearrow.store.offline.compare import QueueReport
 from firearrow.store.offline.findings import Findings, Severity
@@ -85,6 +85,7 @@ class QueueCheck(QueueLook):
         covered = _as_set(self._report.covered)
         expected: dict[int, bytes] = {}
         for wrong in self._report.wrong:  # of two records with one queue offset the later one counts
+            assert not len(wrong.entries) % self._size, "only whole entries are noted"
             for number in range(len(wrong.entries) // self._size):
                 if not _inside(covered, wrong.first + number):
                     entry = wrong.entries[number * self._size : (number + 1) * self._size]
@@ -148,6 +149,7 @@ class QueueCheck(QueueLook):
             self._orphans(self._queue, start, end)
 
     def _orphans(self, queue: StoredQueue, start: int, end: int) -> None:
+        assert start < end, "a stretch has entries"
         data = queue.read(start, end - start + 1)
         if is_zero(data):
             return
@@ -235,9 +237,9 @@ class BatchQueueCheck(QueueCheck):
         }
         behind = [at for at in expected if at >= queue.end]
         for at in sorted(expected.keys() - set(behind)):
-            self._unit_differs(queue, Unit._make(UNIT.unpack(expected[at])[:6]))
+            self._unit_differs(queue, BatchUnit._make(UNIT.unpack(expected[at])[:6]))
         if behind:
-            messages = sum(Unit._make(UNIT.unpack(expected[at])[:6]).messages for at in behind)
+            messages = sum(BatchUnit._make(UNIT.unpack(expected[at])[:6]).messages for at in behind)
             self._behind(min(behind), messages, expected[min(behind)])
 
     @property
@@ -245,7 +247,7 @@ class BatchQueueCheck(QueueCheck):
         assert isinstance(self._queue, BatchQueue)
         return self._queue
 
-    def _unit_differs(self, queue: BatchQueue, want: Unit) -> None:
+    def _unit_differs(self, queue: BatchQueue, want: BatchUnit) -> None:
         at, physical = want.queue_offset, want.physical_offset
         have = queue.unit(queue.number_of(at))
         if have.queue_offset != at:

@@ -140,6 +140,7 @@ class _UnitsLook(_DirectoryLook):
         return None
 
     def _file(self, file: StoreFile, *, last: bool) -> None:
+        assert not file.size_bytes % UNIT_BYTES, "no unit lies across two files"
         units = self._queue.units_of(file)
         fields = ("physical_offset", "queue_offset", "messages")
         physical, first, messages = (units[name].astype(np.int64) for name in fields)
@@ -178,6 +179,7 @@ class _FilesLook(_DirectoryLook):
 
     def _file(self, file: StoreFile, *, last: bool) -> None:
         """Check one file's entries as columns."""
+        assert not file.size_bytes % ENTRY_BYTES, "no entry lies across two files"
         entries = self._queue.entries_of(file)
         first = file.base // ENTRY_BYTES
         size = entries["size"]

@@ -29,6 +29,7 @@ import msgspec
 
 from firearrow.clock import Clock
 from firearrow.errors import CorruptStore, MessageError, StoreError, StoreLocked
+from firearrow.files import free_path
 from firearrow.message.names import fault_as_directory, is_lmq
 from firearrow.store import inventory
 from firearrow.store.batchqueue import DIRECTORY, UNIT_BYTES, messages_end
@@ -53,7 +54,7 @@ from firearrow.store.offline.pieces import (
 from firearrow.store.offline.restoring import proved
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.queuefiles import FileConsumeQueues
-from firearrow.store.queues import ENTRY_BYTES, ConsumeQueues, Entries, Run
+from firearrow.store.queues import ENTRY_BYTES, ConsumeQueues, DispatchedEntries, Run
 from firearrow.store.reading.entries import QueueKey
 from firearrow.store.reading.index import geometry
 from firearrow.store.reading.rocksqueues import DIRECTORIES as ROCKSDB_DIRECTORIES
@@ -247,7 +248,7 @@ class _Target:
         self.unwanted: dict[str, int] = {}
         self.stand_ins = 0
 
-    def put(self, entries: Entries) -> None:
+    def put(self, entries: DispatchedEntries) -> None:
         """Write the runs of the wanted queues that have not failed.
 
         Each run of a queue is put separately: a run that can't be put ends the queue.
@@ -426,13 +427,13 @@ def _swap_queues(root: Path, fresh: Path, kept: Path, made: Rebuilt, only: froze
         for name in QUEUE_DIRECTORIES:
             place = Path(name, topic, str(queue_id))
             if (root / place).exists():
-                OS_FILES.rename(root / place, kept / place)
+                OS_FILES.rename(root / place, free_path(kept / place))
     return swapped | gone
 
 
 def _swap(place: Path, fresh: Path, kept: Path) -> None:
     if place.exists():
-        OS_FILES.rename(place, kept)
+        OS_FILES.rename(place, free_path(kept))  # a repair may have moved a stray of that directory there
     OS_FILES.rename(fresh, place)
     OS_FILES.sync_directory(place.parent)
 
@@ -466,6 +467,8 @@ def build(view: StoreView, clock: Clock, to: Path, order: Order) -> Rebuilt:
         queues.close()
         index_files = len(index.files)
         index.close()
+    assert order.queues or not target.ends, "only ordered queues are made"
+    assert order.index or not index_files, "only an ordered index is made"
     if order.index:
         (to / "index").mkdir(exist_ok=True)
     made = len(target.ends.keys() - target.left_out.keys())
@@ -515,7 +518,7 @@ def _queues_in(view: StoreView, to: Path, sizes: Sizes) -> FileConsumeQueues | R
 def _take_rest(view: StoreView, queues: RocksConsumeQueues, target: _Target, only: frozenset[QueueKey] | None) -> None:
     """Copy the queues that were not made from the old database, as files stay where they are."""
     old = view.queues
-    assert isinstance(old, RocksQueues)
+    assert isinstance(old, RocksQueues), "the old queues are in a database"
     made = target.ends.keys() - target.left_out.keys()
     for key in old:
         if key not in made and (only is None or key not in only or key in target.left_out):
@@ -555,6 +558,7 @@ def _feed(view: StoreView, order: Order, target: _Target, index: Index) -> int:
             if unsafe:  # only now a key has been found
                 _refuse_unsafe(view, seen, Sizes.of(view).of_index)
             index.put(*part.index_keys)
+        assert part.reached >= (part.begin or 0), "a part does not end before it begins"
         records += part.records
         done += part.reached - (part.begin or 0)
         if order.on_progress is not None:

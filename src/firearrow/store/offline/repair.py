@@ -39,18 +39,17 @@ from firearrow.store.offline.compare import QueueReport, add_queues
 from firearrow.store.offline.findings import INVARIANTS, Repair, Severity
 from firearrow.store.offline.healing import Healed, Replica, damaged, healed, joined
 from firearrow.store.offline.keeping import Keeper, write_synced
-from firearrow.store.offline.logcheck import GapReport
 from firearrow.store.offline.metadata import sound_copies
-from firearrow.store.offline.numbering import Given, Lost, Stamp, cover, fits, given, holding
+from firearrow.store.offline.numbering import Given, Lost, Stamp, cover, fits, fits_file, given, holding
 from firearrow.store.offline.pieces import OnProgress, workers_for
 from firearrow.store.offline.rebuilding import Order, Sizes, rebuild_in_place, warnings
 from firearrow.store.offline.records import read
 from firearrow.store.offline.restoring import proved
-from firearrow.store.offline.verdict import Evidence, Verdict, examine, verify
+from firearrow.store.offline.verdict import Evidence, LogState, Verdict, examine, verify
 from firearrow.store.offline.view import Layout, StoreView, free_directory
 from firearrow.store.offline.walk import walk
 from firearrow.store.reading.entries import PRE_BLANK_SIZE, QueueKey, StoredQueue, entry_at
-from firearrow.store.reading.storage import Correction
+from firearrow.store.reading.storage import Correction, StoreFile
 from firearrow.store.reading.walk import RecordRun
 from firearrow.store.segments import NAME_DIGITS
 from firearrow.wire import fastjson
@@ -326,10 +325,13 @@ def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work,
     """Restore bytes of records that the rest of the store proves, or that a replica has."""
     for correction in corrections:
         file = view.log.find(correction.physical_offset)
-        assert file is not None
+        assert file is not None, "the record is in the log"
         at = correction.physical_offset - file.base
+        assert at + len(correction.data) <= file.size_bytes, "a record lies in one file"
         stored = view.log_bytes(correction.physical_offset, len(correction.data))
         wrong = [i for i in range(len(stored)) if stored[i] != correction.data[i]]
+        if not wrong:
+            continue
         first, end = wrong[0], wrong[-1] + 1
         text = f"restore {end - first} bytes of the log, {source}"
         patch = _Patch(view.path_of(file.path), at + first, correction.data[first:end])
@@ -341,8 +343,9 @@ def _plan_mends(view: StoreView, corrections: Iterable[Correction], work: _Work,
 def _plan_refused(view: StoreView, known: Healed, work: _Work, source: str) -> None:
     """Report where a replica does not help; later steps repair that part."""
     for (start, end, _), why in known.refused:
-        file = view.log.find(start)
-        assert file is not None
+        file = _file_of(view, start, end, work)
+        if file is None:
+            continue
         place = file.path, start - file.base, end - start
         text = f"{source} does not help: {why}"
         work.steps.append(Step(Action.LEAVE, text, "it is repaired without a replica", *place))
@@ -381,12 +384,13 @@ def _plan_log(view: StoreView, verdict: Verdict, evidence: Evidence, work: _Work
         at = finding.physical_offset if finding.invariant == "log-file-end" else None
         if at is not None and not any(start <= at < end for start, end in covered):
             _plan_blank(view, at, work)
-    _plan_cut(view, evidence.log.tail, work)
+    _plan_cut(view, evidence.log, work)
 
 
 def _plan_cover(view: StoreView, start: int, end: int, work: _Work) -> None:
-    file = view.log.find(start)
-    assert file is not None
+    file = _file_of(view, start, end, work)
+    if file is None:
+        return
     lost = _lost_in(view, start, end)
     name = file.path
     stamp = _stamp(view, start)
@@ -406,6 +410,17 @@ def _plan_cover(view: StoreView, start: int, end: int, work: _Work) -> None:
         work.held[key] = max(work.held.get(key, 0), message.queue_offset + 1)
     work.rebuild |= {(message.topic, message.queue_id) for message in lost}
     work.index = True
+
+
+def _file_of(view: StoreView, start: int, end: int, work: _Work) -> StoreFile | None:
+    """The file of a damaged stretch; None, with a step, where another file is named as if it had these bytes."""
+    file = view.log.find(start)
+    if file is not None and end <= file.end:
+        return file
+    text = f"the log's bytes {start} to {end - 1} are damaged, and two files are named as if they had them"
+    harm = "nothing is repaired there before the wrong file is moved away"
+    work.steps.append(Step(Action.LEAVE, text, harm))
+    return None
 
 
 def _plan_altered(view: StoreView, evidence: Evidence, work: _Work, look: _Look) -> None:
@@ -447,7 +462,7 @@ def _rocketmq_reads_from(view: StoreView, evidence: Evidence, last_ms: int) -> i
 def _plan_leaving(view: StoreView, message: MessageView, work: _Work, *, is_read: bool) -> None:
     start = message.physical_offset
     file = view.log.find(start)
-    assert file is not None
+    assert file is not None, "the record is in the log"
     keys = f", keys {' '.join(message.keys)}" if message.keys else ""
     place = f"{message.topic}-{message.queue_id}, queue offset {message.queue_offset}{keys}"
     who = "RocketMQ serves" if message.sys_flag & (COMPRESSED | INNER_BATCH) else "brokers serve"
@@ -472,10 +487,12 @@ def _plan_blank(view: StoreView, start: int, work: _Work) -> None:
     work.steps.append(step)
 
 
-def _plan_cut(view: StoreView, tail: list[GapReport], work: _Work) -> None:
-    for gap in tail:
-        file = view.log.find(gap.start)
-        assert file is not None
+def _plan_cut(view: StoreView, log: LogState, work: _Work) -> None:
+    for gap in log.tail:
+        assert gap.start >= log.end, "only bytes after the end of the log are cut"
+        file = _file_of(view, gap.start, gap.end, work)
+        if file is None:
+            continue
         name = file.path
         text = "set the bytes after the end of the log aside and make them zero"
         harm = "no whole record was written there: the bytes are lost"
@@ -516,7 +533,7 @@ def _stamp(view: StoreView, start: int) -> Stamp:
         return Stamp(there.store_timestamp_ms, _LOOPBACK)
     stamp = Stamp(1, _LOOPBACK)
     file = view.log.find(start)
-    assert file is not None
+    assert file is not None, "the stretch is in the log"
     files = [other for other in view.log.files if other.base <= file.base][-2:]
     for piece in walk(view, files[0].base, file.end):
         if isinstance(piece, RecordRun):
@@ -561,7 +578,7 @@ def _plan_numbers(view: StoreView, verdict: Verdict, evidence: Evidence, work: _
     for one in numbers:
         known = merged.get((one.topic, one.queue_id), QueueReport())
         can_follow = not _goes_back(known) and one.topic not in view.batch_topics
-        if one.can_be_held and can_follow and view.log.files:
+        if one.can_be_held and can_follow and fits_file(one.topic, view.log_file_bytes):
             held.append(one)
         else:
             work.given_again.append(str(one))
@@ -591,6 +608,7 @@ def _plan_holding(view: StoreView, evidence: Evidence, held: list[Given], work: 
     stamp = Stamp(last_ms or told_ms, _LOOPBACK)
     base, directory = view.log.files[-1].base, view.path_of(view.log.files[-1].path).parent
     for piece in holding(held, evidence.log.end, view.log_file_bytes, base, stamp):
+        assert piece.base + piece.position >= evidence.log.end, "placeholders follow the log"
         file = view.log_file(piece.base)
         path = view.path_of(file.path) if file else directory / f"{piece.base:0{NAME_DIGITS}d}"
         work.patches[len(work.steps)] = _Patch(path, piece.position, piece.data)
@@ -678,8 +696,10 @@ def _restored(path: Path, copy: Path) -> bytes:
 
 
 def _write_at(path: Path, position: int, data: bytes) -> None:
-    with naming(path), path.open("r+b", buffering=0) as file:
-        assert os.pwrite(file.fileno(), data, position) == len(data)
+    with naming(path), path.open("r+b") as file:
+        file.seek(position)
+        file.write(data)
+        file.flush()
         os.fdatasync(file.fileno())
 
 
@@ -687,6 +707,7 @@ def _carry_out(view: StoreView, work: _Work, kept: Path, clock: Clock, last_ms: 
     """Do all steps; return the queues that could not be rebuilt, with the reason."""
     if all(step.action is Action.LEAVE for step in work.steps):
         return {}
+    assert all(work.steps[number].action is Action.WRITE for number in work.patches), "only writing has bytes"
     left_out: dict[str, str] = {}
     keeper = Keeper(view.root, kept, work.steps)
     for number, step in enumerate(work.steps):
@@ -698,14 +719,15 @@ def _carry_out(view: StoreView, work: _Work, kept: Path, clock: Clock, last_ms: 
 
 
 def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: Keeper, last_ms: int) -> None:
-    assert step.file is not None
+    assert step.file is not None, "a step that does something names its file"
     path = view.path_of(step.file)
     match step.action:
         case Action.MOVE:
             keeper.move(path)
         case Action.WRITE:
-            assert patch is not None
-            if not path.exists():
+            assert patch is not None, "writing has bytes"
+            assert (patch.position, len(patch.data)) == (step.position, step.size), "the plan shows the written bytes"
+            if not path.exists() or path.stat().st_size < patch.position + len(patch.data):  # empty: it was just made
                 _extend(path, view.log_file_bytes)
             keeper.bytes_of(path, patch.position, len(patch.data))
             _write_at(path, patch.position, patch.data)
@@ -714,11 +736,12 @@ def _do(view: StoreView, step: Step, patch: _Patch | None, keeper: Keeper, last_
             keeper.bytes_of(path, position, size)
             _write_at(path, position, bytes(size))
         case Action.RESTORE:
-            assert step.source is not None
+            assert step.source is not None, "the plan shows the copy"
             keeper.copy(path)
             write_synced(path, _restored(path, view.path_of(step.source)))
         case _:
-            fresh = _sane(view.checkpoint, last_ms, view.log.files[-1].end)
+            assert step.action is Action.CHECKPOINT, "files get their size before all other steps"
+            fresh = _sane(view.checkpoint, last_ms, view.log.end)
             for file in view.log.files:  # the checkpoint says that all of them are on the disk
                 OS_FILES.sync_file(view.path_of(file.path))
             if path.exists():

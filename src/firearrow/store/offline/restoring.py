@@ -185,7 +185,9 @@ def _in_gap(view: StoreView, gap: _Span, told: dict[int, Lost]) -> Iterator[Corr
     while at < end:
         data = _restored(view, at, end, told.get(at))
         if data is not None:
-            yield Correction(at, data)
+            assert at + len(data) <= end, "the record lies in the gap"
+            if data != view.log_bytes(at, len(data)):  # equal: the record was being written when the broker ended
+                yield Correction(at, data)
             at += len(data)
             continue
         beyond = [place for place in places if place > at]
@@ -229,6 +231,7 @@ def _candidates(stored: bytes, at: int, claim: Lost | None) -> set[bytes]:
             parts = _with_other_parts(record, magic, kind, claim)
             found |= {bytes(one) for one in parts if _agrees(one, claim)}
         if found:
+            assert all(len(one) == len(stored) for one in found), "a record keeps its size"
             return found
     return set()
 

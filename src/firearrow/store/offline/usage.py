@@ -32,8 +32,8 @@ from firearrow.store.reading.walk import RecordRun
 from firearrow.store.retention import (
     Circumstances,
     Consumed,
+    FileVerdict,
     FindQueue,
-    Verdict,
     committed_offsets,
     group_progress,
     pressure_of,
@@ -170,6 +170,9 @@ def _store_stat(view: StoreView, tallies: dict[QueueKey, _Tally], whole: _Tally,
         _topic_stat(view, topic, {key[1]: tallies.get(key, _Tally()) for key in keys_of})
         for topic, keys_of in _by_topic(keys).items()
     ]
+    assert whole.records == sum(topic.records for topic in topics), "each record is of one topic"
+    assert whole.log_bytes == sum(topic.log_bytes for topic in topics), "each byte is of one topic"
+    assert end >= view.log_start, "the log does not end before it begins"
     topics.sort(key=lambda topic: (-topic.disk_bytes, topic.topic))
     state = "clean" if view.clean else "not closed"
     return StoreStat(
@@ -375,7 +378,7 @@ def _find_in(queues: FileConsumeQueues | RocksQueues) -> FindQueue:
     return queues.find
 
 
-def _row(verdict: Verdict, circumstances: Circumstances) -> FileReport:
+def _row(verdict: FileVerdict, circumstances: Circumstances) -> FileReport:
     path = verdict.segment.path
     return FileReport(
         path.name,

@@ -202,11 +202,12 @@ def _look(view: StoreView, workers: Workers, stretch_bytes: int, on_progress: On
         elif isinstance(found, list):
             looks.queues.extend(found)
         if isinstance(piece, Stretch):
-            assert not isinstance(found, IndexLook | list)
+            assert not isinstance(found, IndexLook | list), "a stretch gives a report"
             stretches_of.setdefault(piece.base, []).append(found)
             done += piece.end - piece.start
             if on_progress is not None:
                 on_progress(done, total)
+    assert done == total, "the stretches are the whole log"
     for parts in stretches_of.values():
         whole = [part for part in parts if part is not None]
         if len(whole) == len(parts):  # otherwise the file has been deleted
@@ -222,6 +223,7 @@ def log_state(reports: list[FileReport]) -> LogState:
         return LogState(start, [], [gap for report in reports for gap in report.gaps])
     last = reports[full[-1]]
     end = last.base + last.size_bytes if last.blank else last.end_offset
+    assert end >= reports[0].base, "the log does not end before it begins"
     gaps = [gap for report in reports for gap in report.gaps]
     return LogState(end, [gap for gap in gaps if gap.start < end], [gap for gap in gaps if gap.start >= end])
 

@@ -93,6 +93,7 @@ def _unfinished(file: StoreFile, run: RecordRun) -> Iterator[Piece]:
     whole = first_of(columns, len(columns) - 1)
     if len(whole):
         yield RecordRun(whole, run.base)
+    assert whole.end < columns.end, "the unfinished record is the last one"
     why = "the record there ends in zeros: it was being written when the broker ended"
     yield Gap(file, whole.end, columns.end, "record-frame", why)
 
@@ -112,6 +113,7 @@ def _all_pieces(view: StoreView, file: StoreFile, start: int, end: int | None) -
             return None
         found = find_record(buffer, look_from or at + 1, size, base, or_blank=True)
         gap_end = size if found is None else found
+        assert at < gap_end, "a gap has bytes"
         yield Gap(file, at, gap_end, *fault)
         return base + gap_end
 
@@ -147,6 +149,7 @@ def _fault(buffer: Buffer, at: int, stop: Stop, base: int) -> tuple[str, str] | 
         return "record-position", f"the record there says that it belongs to {stated}"
     size = int.from_bytes(buffer[at : at + 4], "big", signed=True)
     left = len(buffer) - at
+    assert left > 0, "the records stop within the file"
     if stop is Stop.BLANK:
         text = f"the blank there says that {size} bytes remain, there are {left}"
         return None if size == left else ("log-file-end", text)
@@ -171,5 +174,6 @@ def next_written(view: StoreView, file: StoreFile, start: int, end: int) -> int 
     for first, stop in view.storage.stretches(file, start, end):
         for at in range(first, stop, _LOOK_BYTES):
             if not is_zero(bytes(buffer[at : min(at + _LOOK_BYTES, stop)])):
+                assert start <= at < end, "the place is between the positions"
                 return at
     return None

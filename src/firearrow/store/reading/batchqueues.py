@@ -20,13 +20,14 @@ from typing import Any, Final, Self
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.store.batchqueue import UNIT, UNIT_BYTES, UNIT_DTYPE, Unit, Units, are_written, is_written
+from firearrow.store.batchqueue import UNIT, UNIT_BYTES, UNIT_DTYPE, BatchUnit, Units, are_written, is_written
 from firearrow.store.queues import ENTRY_BYTES
 from firearrow.store.reading.entries import QUEUE_ENTRY, Entries, Span, bisect, without
 from firearrow.store.reading.storage import Files, StoreFile
 from firearrow.store.scan import Ints
 
 _QUEUE_OFFSET_MAX: Final = (1 << 63) - 1
+assert set(QUEUE_ENTRY.names or ()) <= set(UNIT_DTYPE.names or ()), "a unit has all fields of an entry"
 _NONE: Final[npt.NDArray[Any]] = np.empty(0, UNIT_DTYPE)
 
 
@@ -37,12 +38,14 @@ class BatchQueue(Units):
 
     def __init__(self, files: Files, ahead: npt.NDArray[Any] = _NONE) -> None:
         """Open a queue; ``ahead`` are units after the units in the files. Messages that the files have are skipped."""
+        assert ahead.dtype.names == UNIT_DTYPE.names, "units ahead have the fields of stored ones"
         self._files = files
         self.directory = files.directory
         self._ahead = ahead
 
     def followed_by(self, ahead: npt.NDArray[Any]) -> Self:
         """The same queue with some units after it."""
+        assert not len(self._ahead), "units are laid over a stored queue once"
         return type(self)(self._files, ahead)
 
     def units_of(self, file: StoreFile) -> npt.NDArray[Any]:
@@ -160,9 +163,9 @@ class BatchQueue(Units):
         fields: tuple[int, ...] = UNIT.unpack(self.unit_bytes(number, 1).ljust(UNIT_BYTES, b"\0"))
         return fields
 
-    def unit(self, number: int) -> Unit:
+    def unit(self, number: int) -> BatchUnit:
         """A unit, zeros where there is none."""
-        return Unit._make(self._fields(number)[:6])
+        return BatchUnit._make(self._fields(number)[:6])
 
     def _begun_before(self, queue_offset: int) -> int:
         sought = min(queue_offset, _QUEUE_OFFSET_MAX)
@@ -174,6 +177,7 @@ class BatchQueue(Units):
         found = np.zeros(len(self.numbers), np.int64)
         for file in self.directory.files:
             units = self._files.array(file, UNIT_DTYPE, whole=True)
+            assert file.base // UNIT_BYTES >= self.numbers.start, "files are in order"
             rows = found[file.base // UNIT_BYTES - self.numbers.start :][: len(units)]
             rows[:] = units["queue_offset"][: len(rows)]
         return found

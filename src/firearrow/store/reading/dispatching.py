@@ -12,7 +12,7 @@ from firearrow.store.delays import DelayLevels
 from firearrow.store.dispatch import Dispatcher
 from firearrow.store.events import MessagesArrived
 from firearrow.store.index import Index
-from firearrow.store.queues import Entries
+from firearrow.store.queues import DispatchedEntries
 from firearrow.store.scan import Columns, Ints
 
 _LOG: Final = CommitLog(Path(), 1, b"")  # dispatch gets its records as columns and reads none from this log
@@ -28,7 +28,7 @@ class TakesKeys(Protocol):
 class _Queues:
     """Receiver of entries, in place of all queues."""
 
-    def __init__(self, take: Callable[[Entries], None], batch_topics: Collection[str]) -> None:
+    def __init__(self, take: Callable[[DispatchedEntries], None], batch_topics: Collection[str]) -> None:
         self._take = take
         self._batch_topics = batch_topics
 
@@ -36,14 +36,17 @@ class _Queues:
         """Tell whether the queues of a topic are of batches."""
         return topic in self._batch_topics
 
-    def put(self, entries: Entries, *, complete: bool = False) -> MessagesArrived:
+    def put(self, entries: DispatchedEntries, *, complete: bool = False) -> MessagesArrived:
         """Pass on the entries of one round."""
         self._take(entries)
         return MessagesArrived()
 
 
 def dispatch_to(
-    take: Callable[[Entries], None], batch_topics: Collection[str], delay_levels: str, index: TakesKeys | None = None
+    take: Callable[[DispatchedEntries], None],
+    batch_topics: Collection[str],
+    delay_levels: str,
+    index: TakesKeys | None = None,
 ) -> Callable[[Columns], None]:
     """Make a function that takes records in the order of the log and passes their entries to ``take``, also the entries
     of LMQs, and their keys to ``index``.

@@ -19,6 +19,8 @@ PRE_BLANK_SIZE: Final = 0x7FFFFFFF
 """The size in an entry that stands before a queue's first message."""
 QUEUE_ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 
+assert QUEUE_ENTRY.itemsize == ENTRY_BYTES, "columns and single entries have one format"
+
 QueueKey = tuple[str, int]
 Span = tuple[int, int]
 """From a number to before another."""
@@ -110,6 +112,7 @@ class StoredQueue(Queue, Protocol):
 
 def entry_columns(queue_offset: Ints, entries: npt.NDArray[Any]) -> Entries:
     """Entries as columns, without entries for no message."""
+    assert len(queue_offset) == len(entries), "each entry has its queue offset"
     found = Entries(
         queue_offset, entries["physical_offset"].astype(np.int64), entries["size"].astype(np.int64), entries["tag_code"]
     )
@@ -125,6 +128,7 @@ def queue_range(queue: StoredQueue | None, log_start: int) -> Span:
 def entry_at(queue: StoredQueue, queue_offset: int) -> tuple[int, int, int]:
     """Physical offset, size and tag code of an entry; (-1, 0, 0) without one."""
     data = queue.read(queue_offset, 1)
+    assert len(data) <= queue.entry_bytes, "a queue reads no more entries than requested"
     if len(data) < ENTRY_BYTES:
         return -1, 0, 0
     entry: tuple[int, int, int] = ENTRY.unpack_from(data)
@@ -140,6 +144,7 @@ def physical_offsets(entries: bytes, entry_bytes: int) -> list[int]:
 
 def bisect(low: int, high: int, holds: Callable[[int], bool]) -> int:
     """The first number that breaks a claim, which holds for all lower numbers."""
+    assert low <= high, "the numbers form a range"
     while low < high:
         middle = (low + high) // 2
         low, high = (middle + 1, high) if holds(middle) else (low, middle)

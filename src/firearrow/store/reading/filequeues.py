@@ -20,6 +20,7 @@ from firearrow.store.reading.storage import Files, StoreFile
 from firearrow.store.scan import Ints
 
 _PLACE: Final = struct.Struct(">qi")  # of an entry: physical offset and size
+assert _PLACE.size + QUEUE_ENTRY["tag_code"].itemsize == ENTRY_BYTES, "only the tag code follows the place"
 
 
 class FileQueue:
@@ -84,6 +85,7 @@ class FileQueue:
             if low < high:
                 low += (start - low) % step
                 part = self._map(number)[low - base : high - base : step]
+                assert not len(part) or low + step * (len(part) - 1) < high, "the last step is before the end"
                 parts.append(part)
                 offsets.append(np.arange(low, low + step * len(part), step))
         if not parts:

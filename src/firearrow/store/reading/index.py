@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.errors import CorruptStore, MessageError
+from firearrow.javanumbers import INT_MAX
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.names import java_hash
 from firearrow.store.index import HEADER, INDEX_ENTRY, NAME_DIGITS
@@ -36,8 +37,9 @@ class IndexRows:
         """Read a file whose size fits a ``geometry``; ``window`` gives its bytes from one position to another."""
         self._window = window
         self.slots, self.capacity = geometry(size_bytes, slots)
-        assert self.slots > 0
+        assert self.slots > 0, "the size fits a geometry"
         self.entries_at = HEADER.size + 4 * self.slots
+        assert self.entries_at + INDEX_ENTRY.itemsize * self.capacity == size_bytes, "the parts add up to the file"
         head = window(0, HEADER.size)
         if len(head) < HEADER.size:  # the file is gone or was cut
             head = bytes(HEADER.size)
@@ -48,6 +50,7 @@ class IndexRows:
 
     def entries(self, start: int, end: int) -> npt.NDArray[Any]:
         """Some entries (``INDEX_ENTRY``), not copied."""
+        assert 0 <= start <= end <= self.capacity, "the entries are within the file"
         at, size = self.entries_at, INDEX_ENTRY.itemsize
         window = self._window(at + size * start, at + size * end)
         return np.frombuffer(window, INDEX_ENTRY, len(window) // size)
@@ -136,7 +139,9 @@ def geometry(size_bytes: int, slots: int | None = None) -> tuple[int, int]:
 def key_hash(topic: str, word: str) -> int:
     """The hash of a message's key in the index."""
     code = abs(java_hash(f"{topic}#{word}"))
-    return 0 if code == 1 << 31 else code
+    code = 0 if code == 1 << 31 else code
+    assert 0 <= code <= INT_MAX, "the index has no other hashes"
+    return code
 
 
 # --- of a store ---

@@ -23,6 +23,7 @@ from firearrow.store.reading.entries import Entries, QueueKey, Span, entry_colum
 from firearrow.store.scan import Ints
 
 ROW: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8"), ("store_ms", ">i8")])
+assert ROW.itemsize == rows.VALUE_BYTES, "columns and single rows have one format"
 DIRECTORIES: Final = ("consumequeue", "consumequeue_rocksdb")
 """Directories of a store that may hold the database."""
 _ROWS_A_STEP: Final = 65_536
@@ -139,6 +140,7 @@ class RocksQueue:
         if len(data) != len(found) * rows.VALUE_BYTES:
             sizes = [len(value) == rows.VALUE_BYTES for _, value in found]
             data = b"".join([value for _, value in found[: sizes.index(False)]])
+        assert not len(data) % rows.VALUE_BYTES, "only whole entries are read"
         return data
 
     def others(self, known: list[Span]) -> Iterator[Span]:
@@ -168,6 +170,7 @@ class RocksQueue:
         good = [row for row in found if _is_row(row, self._head)]
         numbers = np.frombuffer(b"".join([key[-8:] for key, _ in good]), ">i8")
         values = np.frombuffer(b"".join([value for _, value in good]), ROW)
+        assert len(numbers) == len(values), "each row has one key and one value"
         return numbers.astype(np.int64), values
 
     def odd_rows(self) -> list[bytes]:

@@ -1,8 +1,8 @@
 """Files of a store: named by the offset of their first byte, and read wherever they are.
 
 A ``Storage`` lists and reads the files below one root. ``LocalStorage`` maps files of this machine;
-``firearrow.spark.storage`` reads from the file systems that Arrow knows. Nothing is written, locked or created. A file
-that retention has deleted raises FileNotFoundError; an open file stays readable.
+``firearrow.spark.planning.storage`` reads from the file systems that Arrow knows. Nothing is written, locked or
+created. A file that retention has deleted raises FileNotFoundError; an open file stays readable.
 
 ``Maps`` and ``WholeFiles`` hold whole files.
 """
@@ -135,6 +135,7 @@ class LocalStorage:
 
     def window(self, path: str, start: int, end: int) -> memoryview:
         """The bytes of a file from ``start`` to before ``end``, fewer if it is shorter."""
+        assert start >= 0, "a position is in the file"
         fd = os.open(self._full(path), os.O_RDONLY)
         try:
             end = min(end, os.fstat(fd).st_size)
@@ -144,7 +145,9 @@ class LocalStorage:
             mapped = mmap.mmap(fd, end - aligned, offset=aligned, access=mmap.ACCESS_READ)
         finally:
             os.close(fd)
-        return memoryview(mapped)[start - aligned :]
+        window = memoryview(mapped)[start - aligned :]
+        assert len(window) == end - start, "the bytes before the window only align its map"
+        return window
 
     def read(self, path: str) -> memoryview:
         """A whole file."""
@@ -166,6 +169,7 @@ class LocalStorage:
             mapped = mmap.mmap(fd, 0, access=mmap.ACCESS_COPY if corrections else mmap.ACCESS_READ)
             for correction in corrections:
                 at = correction.physical_offset - file.base
+                assert at >= 0, "a correction is given to the file that holds it"
                 mapped[at : at + len(correction.data)] = correction.data
             return mapped
         except OSError:
@@ -292,8 +296,11 @@ class Files(NamedTuple):
         parts: list[bytes] = []
         while start < end and (file := self.directory.find(start)) is not None:
             stop = min(end, file.end)
-            parts.append(bytes(self.of(file)[start - file.base : stop - file.base]))
-            start = stop
+            part = bytes(self.of(file)[start - file.base : stop - file.base])
+            parts.append(part)
+            start += len(part)
+            if start < stop:  # the file is gone, or shorter than it was listed
+                break
         return b"".join(parts)
 
     def array(self, file: StoreFile, dtype: np.dtype[Any], *, whole: bool = False) -> npt.NDArray[Any]:
@@ -302,6 +309,7 @@ class Files(NamedTuple):
         count = len(buffer) // dtype.itemsize
         if not whole:
             count = min(count, -(-self.data_end(file) // dtype.itemsize))
+        assert count >= 0, "a negative count would take all bytes"
         return np.frombuffer(buffer, dtype, count)
 
 

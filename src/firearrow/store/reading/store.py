@@ -1,7 +1,7 @@
 """The files of one store directory, as offline tools and Spark's readers share them.
 
-``firearrow.store.offline.view.StoreView`` adds the tools' own queues and maps, ``firearrow.spark.stores.Store`` the
-options of a query.
+``firearrow.store.offline.view.StoreView`` adds the tools' own queues and maps.
+``firearrow.spark.planning.stores.Store`` adds the options of a query.
 """
 
 from __future__ import annotations

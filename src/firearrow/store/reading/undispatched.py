@@ -20,8 +20,7 @@ import numpy.typing as npt
 from firearrow.errors import DataLost
 from firearrow.store.batchqueue import UNIT_DTYPE, units_of
 from firearrow.store.checkpoint import Checkpoint
-from firearrow.store.queues import Entries as DispatchedEntries
-from firearrow.store.queues import Runs
+from firearrow.store.queues import DispatchedEntries, Runs
 from firearrow.store.reading.batchqueues import BatchQueue, unit_entries
 from firearrow.store.reading.entries import Entries, Queue, QueueKey, Queues, Span
 from firearrow.store.reading.filequeues import FileQueue
@@ -40,6 +39,7 @@ class EntriesAhead:
         # Imported here: dispatch needs many modules, and most stores have nothing undispatched.
         from firearrow.store.reading.dispatching import dispatch_to
 
+        assert start <= record_at, "the first record is at the begin or after it"
         self.start = start
         self.end = record_at
         self._kept = Collected()
@@ -52,6 +52,7 @@ class EntriesAhead:
 
     def take(self, columns: Columns) -> None:
         """Dispatch the next records."""
+        assert len(columns), "a run has records"
         self._dispatch(columns)
         self.end = int(columns.physical_offset[-1] + columns.size[-1])
 
@@ -75,7 +76,9 @@ class EntriesAhead:
         offsets = units["queue_offset"].astype(np.int64)
         chosen = offsets >= queue_offset
         chosen[1:] &= offsets[1:] > np.maximum.accumulate(offsets)[:-1]
-        return units[chosen]
+        found = units[chosen]
+        assert len(found) < 2 or found["queue_offset"][0] < found["queue_offset"][-1], "queue offsets only rise"
+        return found
 
     def begin_at(self, start: int) -> None:
         """Drop the entries of records before a place, if that is after the begin."""
@@ -144,6 +147,7 @@ class Collected:
         keys = ((topics[found >> 32], found & 0xFFFFFFFF) for found in groups.tolist())
         numbers = [self.numbers.setdefault(key, len(self.numbers)) for key in keys]
         number = np.repeat(np.array(numbers, np.int64)[group], end - start)
+        assert len(number) == len(entries.size), "each entry is in one run"
         self._put.append((units_of(entries, 0, len(number)), number))
 
     def rows(self) -> tuple[Units, Ints]:
@@ -158,6 +162,7 @@ class Collected:
 
     def keep(self, rows: npt.NDArray[np.bool_]) -> None:
         """Drop all entries but the chosen ones."""
+        assert not self._put, "all entries are sorted before some are chosen"
         units, number = self._sorted
         self._sorted = units[rows], number[rows]
 
@@ -244,6 +249,7 @@ class QueueAndAhead:
         stored = self._stored.entries(start, min(end, self._end), step)
         if not len(ahead.size):
             return stored
+        assert not len(stored.size) or stored.queue_offset[-1] < ahead.queue_offset[0], "stored entries come first"
         return Entries(*map(np.concatenate, zip(stored, ahead, strict=True)))
 
 

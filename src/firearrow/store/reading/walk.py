@@ -4,7 +4,7 @@ A record holds its physical offset. So a place where magic, offset and the sum o
 record, and copied bytes inside a body are not. Records come from the one scanner (``firearrow.store.scan``).
 
 ``runs`` is the only loop over the log. Its caller says what happens where the records stop: offline tools report a gap
-(``firearrow.store.offline.walk``), Spark's readers raise an error or skip it (``firearrow.spark.stretches``).
+(``firearrow.store.offline.walk``), Spark's readers raise an error or skip it (``firearrow.spark.planning.stretches``).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ _SEARCH_BYTES: Final = 1 << 16  # limit of one search for a magic, which may not
 _LOOK_BYTES: Final = 64 * 1024
 _LOOK_FAR_BYTES: Final = 4 << 20
 P = TypeVar("P")
+assert WINDOW_BYTES >= SCAN_BYTES_MAX + RECORD_BYTES_MAX, "the record in which a scan ends is in its window"
 
 
 class RecordRun(NamedTuple):
@@ -66,7 +67,9 @@ def runs(
                 yield RecordRun(found, base)
             at, stop = base + found.end, found.stop
         if at < end:
-            at = yield from on_stop(at, stop)
+            stopped = at
+            at = yield from on_stop(stopped, stop)
+            assert at is None or at >= stopped, "the walk never goes back"
     return at, stop
 
 
@@ -80,10 +83,12 @@ def pieces(look: Look, start: int, end: int) -> Iterator[RecordRun]:
     at = start
     while at < end:
         buffer, base = look(at)
+        assert base <= at, "the bytes hold the begin of the next record"
         columns = _in_place(_scan(buffer, at - base, min(end - base, len(buffer))), base)
         yield RecordRun(columns, base)
         if columns.stop is not Stop.FULL:
             return
+        assert base + columns.end > at, "a scan that may go on has found a record"
         at = base + columns.end
 
 
@@ -110,6 +115,7 @@ def _in_place(columns: Columns, base: int) -> Columns:
 
 def first_of(columns: Columns, count: int) -> Columns:
     """The first records of some, before a record that does not count."""
+    assert 0 <= count < len(columns), "the record that does not count follows the others"
     first = Columns(columns.buffer, columns.position[:count], columns.end)
     first.end, first.stop = int(columns.position[count]), Stop.INVALID
     return first
@@ -128,6 +134,7 @@ def find_record(
     magics = (*RECORD_MAGICS, BLANK_MAGIC) if or_blank else RECORD_MAGICS
     for at in _positions(buffer, magics, start + 4, magics_end):
         if _stands(buffer, at - 4, end, base):
+            assert before is None or at - 4 < before, "a record is only looked for before the limit"
             return at - 4
     return None
 
@@ -149,7 +156,9 @@ def _positions(buffer: Buffer, magics: tuple[bytes, ...], start: int, end: int) 
             while at >= 0:
                 found.append(low + at)
                 at = text.find(magic, at + 1)
-        yield from sorted(found)
+        found.sort()
+        assert not found or found[-1] < low + _SEARCH_BYTES, "no magic belongs to two parts"
+        yield from found
 
 
 def _stands(buffer: Buffer, at: int, end: int, base: int | None) -> bool:
@@ -165,6 +174,7 @@ def _stands(buffer: Buffer, at: int, end: int, base: int | None) -> bool:
 
 def next_record(storage: Storage, file: StoreFile, at: int, end: int) -> int | None:
     """The physical offset of the first record that begins in ``[at, end)``; None for none."""
+    assert at >= file.base, "the search begins in the file"
     place = at - file.base
     limit = end - file.base
     look = _LOOK_BYTES

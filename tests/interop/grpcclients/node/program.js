@@ -152,6 +152,9 @@ function codeOf(error) {
   return 0;
 }
 
+// A client that was shut down may open its telemetry stream again, without a listener for its errors.
+process.on('uncaughtException', error => console.error(error));
+
 async function main() {
   for await (const line of readline.createInterface({ input: process.stdin })) {
     const request = JSON.parse(line);

@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, DataLost
 from firearrow.spark.jobs.archive.archivedorigin import ArchivedOrigin
-from firearrow.spark.jobs.archive.archiving import Settings, archive, source
+from firearrow.spark.jobs.archive.archiving import ArchiveSettings, archive, source
 from firearrow.spark.jobs.archive.compaction import compact
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.archive.upkeep import expire
@@ -45,7 +45,7 @@ def step(live: MemoryOrigin, root: Path, rows_max: int | None = None) -> None:
         if rows_max is not None:
             raise InterruptedError
 
-    settings = Settings(step_rows_max=rows_max)
+    settings = ArchiveSettings(step_rows_max=rows_max)
     with suppress(InterruptedError):
         archive(Inline(), lambda: live, Archive(root), settings, on_step=enough)
 

@@ -18,11 +18,11 @@ from deltalake import DeltaTable
 
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
-from firearrow.spark.jobs.archive.archiving import Settings, Source, Summary, archive, follow, missing, source
+from firearrow.spark.jobs.archive.archiving import ArchiveSettings, Source, Summary, archive, follow, missing, source
 from firearrow.spark.jobs.archive.compaction import compact
 from firearrow.spark.jobs.archive.delta import Archive, QueueRows
 from firearrow.spark.jobs.archive.fileplace import FilePlace
-from firearrow.spark.jobs.archive.progress import Gap
+from firearrow.spark.jobs.archive.progress import ArchiveGap
 from firearrow.spark.jobs.workers import local_workers
 from firearrow.spark.offsets import Position
 from tests.golden import expected, extract
@@ -34,7 +34,7 @@ from tests.store.stores import append, opened
 A, B, RETRY = Queue("T", "a", 0), Queue("T", "a", 1), Queue("%RETRY%g", "b", 0)
 
 
-def run(origin: MemoryOrigin, root: Path, settings: Settings | None = None) -> Summary:
+def run(origin: MemoryOrigin, root: Path, settings: ArchiveSettings | None = None) -> Summary:
     return archive(Inline(), lambda: origin, Archive(root), settings)
 
 
@@ -95,7 +95,7 @@ def test_altered_bodies_are_not_archived(tmp_path: Path) -> None:
     assert archive(Inline(), *from_options(unchecked, tmp_path / "c")).rows == 3
 
 
-def from_options(options: dict[str, str], to: Path) -> tuple[Source, Archive, Settings]:
+def from_options(options: dict[str, str], to: Path) -> tuple[Source, Archive, ArchiveSettings]:
     opener, settings = source(options)
     return opener, Archive(to), settings
 
@@ -140,29 +140,29 @@ def test_the_table_says_what_a_file_holds(tmp_path: Path) -> None:
 def test_a_large_backlog_is_several_steps(tmp_path: Path) -> None:
     origin = MemoryOrigin({A: Bound(0, 50), B: Bound(0, 50)})
     steps: list[int] = []
-    settings = Settings(step_rows_max=60)
+    settings = ArchiveSettings(step_rows_max=60)
     archive(
         Inline(), lambda: origin, Archive(tmp_path), settings,
         on_step=lambda step: steps.append(sum(file.rows for file in step.added)),
     )  # fmt: skip
     assert steps == [60, 40]
     origin.held[A] = Bound(0, 100)
-    assert run(origin, tmp_path, Settings(step_bytes_max=20 * RECORD_BYTES)).steps == 3
+    assert run(origin, tmp_path, ArchiveSettings(step_bytes_max=20 * RECORD_BYTES)).steps == 3
     assert sorted(rows_of(tmp_path)) == every(origin)
 
 
 def test_queues_begin_where_they_are_told_to(tmp_path: Path) -> None:
     origin = MemoryOrigin({A: Bound(0, 50), B: Bound(0, 50)})
     starting = Position.of("startingOffsets", '{"T": {"a": {"0": 48}}}')
-    assert run(origin, tmp_path, Settings(starting=starting)).rows == 52
+    assert run(origin, tmp_path, ArchiveSettings(starting=starting)).rows == 52
 
 
 def test_brokers_are_told_what_need_not_be_kept(tmp_path: Path) -> None:
     origin = MemoryOrigin({A: Bound(0, 50)})
-    run(origin, tmp_path, Settings(step_rows_max=30))
+    run(origin, tmp_path, ArchiveSettings(step_rows_max=30))
     assert origin.committed == {}
     origin.held[A] = Bound(0, 60)
-    run(origin, tmp_path, Settings(commit_offsets=True))
+    run(origin, tmp_path, ArchiveSettings(commit_offsets=True))
     assert origin.committed == {A: 60}
 
 
@@ -175,16 +175,16 @@ def test_retention_that_was_faster_is_an_error_or_a_gap_on_record(tmp_path: Path
     origin.held[A] = Bound(15, 20)
     with pytest.raises(DataLost, match="offsets 10 to 15, the queue now begins at 15"):
         run(origin, tmp_path)
-    summary = run(origin, tmp_path, Settings(fail_on_data_loss=False))
+    summary = run(origin, tmp_path, ArchiveSettings(fail_on_data_loss=False))
     assert (summary.rows, summary.missing) == (5, 5)
-    assert Archive(tmp_path).load().progress.gaps == [Gap(*A, 10, 15, 5)]
+    assert Archive(tmp_path).load().progress.gaps == [ArchiveGap(*A, 10, 15, 5)]
 
 
 def test_a_gap_is_recorded_once_even_if_nothing_is_left(tmp_path: Path) -> None:
     origin = MemoryOrigin({A: Bound(0, 10)})
     run(origin, tmp_path)
     origin.held[A] = Bound(15, 15)
-    lenient = Settings(fail_on_data_loss=False)
+    lenient = ArchiveSettings(fail_on_data_loss=False)
     assert run(origin, tmp_path, lenient) == Summary(steps=1, missing=5)
     assert run(origin, tmp_path, lenient) == Summary()
 
@@ -192,7 +192,7 @@ def test_a_gap_is_recorded_once_even_if_nothing_is_left(tmp_path: Path) -> None:
 def test_a_queue_that_began_again_is_archived_from_its_beginning(tmp_path: Path) -> None:
     origin = MemoryOrigin({A: Bound(5, 10)})
     run(origin, tmp_path)
-    lenient = Settings(fail_on_data_loss=False)
+    lenient = ArchiveSettings(fail_on_data_loss=False)
     origin.held[A] = Bound(0, 0)
     assert run(origin, tmp_path, lenient) == Summary()
     origin.held[A] = Bound(0, 4)
@@ -207,7 +207,7 @@ def test_messages_that_vanish_while_they_are_read_are_noticed(tmp_path: Path) ->
         run(origin, tmp_path)
     assert Archive(tmp_path).load().version == 0
     assert list(tmp_path.rglob("*.parquet")) == []
-    summary = run(origin, tmp_path, Settings(fail_on_data_loss=False))
+    summary = run(origin, tmp_path, ArchiveSettings(fail_on_data_loss=False))
     assert (summary.rows, summary.missing) == (10, 3)
 
 
@@ -252,7 +252,7 @@ def test_a_file_that_is_not_what_a_worker_has_written_is_not_committed(
 
 def test_parts_that_make_no_whole_are_refused() -> None:
     assert missing({A: Span(0, 10)}, [part(5, 9), part(0, 4)]) == []
-    assert missing({A: Span(0, 10)}, [part(5, 9)]) == [Gap(*A, 0, 10, 5)]
+    assert missing({A: Span(0, 10)}, [part(5, 9)]) == [ArchiveGap(*A, 0, 10, 5)]
     with pytest.raises(CorruptStore, match="two tasks have read the same"):
         missing({A: Span(0, 10)}, [part(0, 5), part(5, 9)])
     with pytest.raises(CorruptStore, match="instead of Span"):
@@ -271,7 +271,7 @@ def test_a_process_that_dies_anywhere_loses_and_repeats_nothing(
     for operations in range(200):
         mortal.left = operations
         try:
-            run(origin, tmp_path, Settings(step_rows_max=12))
+            run(origin, tmp_path, ArchiveSettings(step_rows_max=12))
         except Killed:
             deaths += 1
             mortal.left = -1
@@ -331,7 +331,7 @@ def test_following_archives_what_comes_until_it_is_stopped(tmp_path: Path) -> No
 def test_following_from_the_end_begins_there(tmp_path: Path) -> None:
     stop = Event()
     origin = Growing({A: Bound(0, 20)}).grow_until(stop)
-    settings = Settings(starting=Position.of("startingOffsets", "latest"))
+    settings = ArchiveSettings(starting=Position.of("startingOffsets", "latest"))
     summary = follow(Inline(), lambda: origin, Archive(tmp_path), settings, stop=stop, interval_seconds=0.001)
     assert summary.rows == 30
 

@@ -18,7 +18,7 @@ from py4j.protocol import Py4JJavaError
 from pyspark.sql import SparkSession
 
 from firearrow.client.queues import Bound, Queue
-from firearrow.spark.jobs.archive.archiving import Settings, archive, read_archive, source
+from firearrow.spark.jobs.archive.archiving import ArchiveSettings, archive, read_archive, source
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.resend.replay import chosen, replay
 from firearrow.spark.jobs.resend.restore import restore
@@ -67,7 +67,7 @@ def test_executors_do_it_and_may_die(spark: SparkSession, tmp_path: Path) -> Non
 
 def test_sql_reads_an_archive_and_chooses_what_is_replayed(spark: SparkSession, tmp_path: Path) -> None:
     kept = Archive(tmp_path / "archive")
-    archive(Inline(), lambda: MemoryOrigin(HELD), kept, Settings(step_rows_max=1000))
+    archive(Inline(), lambda: MemoryOrigin(HELD), kept, ArchiveSettings(step_rows_max=1000))
     frame = read_archive(spark, kept)
     assert frame.count() == 3000
     assert frame.where("topic = 'T' and queueId = 1 and keys = 'k7'").count() == 1

@@ -10,7 +10,7 @@ import pytest
 
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError, CorruptStore
-from firearrow.spark.jobs.archive.archiving import Settings, archive
+from firearrow.spark.jobs.archive.archiving import ArchiveSettings, archive
 from firearrow.spark.jobs.archive.compaction import compact
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.archive.fileplace import FilePlace
@@ -25,7 +25,7 @@ def filled(root: Path) -> MemoryOrigin:
     """An archive of two topics and two days, in many small files."""
     base_ms = MemoryOrigin().base_ms + DAY_MS - 30_000
     origin = MemoryOrigin({A: Bound(0, 60), B: Bound(0, 20), U: Bound(5, 9)}, base_ms)
-    archive(Inline(), lambda: origin, Archive(root), Settings(step_rows_max=9))
+    archive(Inline(), lambda: origin, Archive(root), ArchiveSettings(step_rows_max=9))
     return origin
 
 

@@ -15,11 +15,17 @@ from deltalake.exceptions import CommitFailedError
 
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, CorruptStore, FirearrowError
-from firearrow.spark.jobs.archive.archiving import Settings, Summary, archive
+from firearrow.spark.jobs.archive.archiving import ArchiveSettings, Summary, archive
 from firearrow.spark.jobs.archive.compaction import compact
-from firearrow.spark.jobs.archive.delta import Archive, Change, Conflict
+from firearrow.spark.jobs.archive.delta import Archive, Conflict, TableChange
 from firearrow.spark.jobs.archive.fileplace import FilePlace
-from firearrow.spark.jobs.archive.progress import ArchiveProgress, Gap, LogMark, numbers_of_gaps, numbers_of_offsets
+from firearrow.spark.jobs.archive.progress import (
+    ArchiveGap,
+    ArchiveProgress,
+    LogMark,
+    numbers_of_gaps,
+    numbers_of_offsets,
+)
 from tests.spark.jobs.archive.test_archiving import every, rows_of
 from tests.spark.jobs.inline import Inline
 from tests.spark.origins import MemoryOrigin
@@ -46,7 +52,7 @@ class Meanwhile(Inline):
 
 
 def fill(root: Path | str, origin: MemoryOrigin, rows: int | None = None) -> Summary:
-    return archive(Inline(), lambda: origin, Archive(root), Settings(step_rows_max=rows))
+    return archive(Inline(), lambda: origin, Archive(root), ArchiveSettings(step_rows_max=rows))
 
 
 def race(root: Path | str, origin: MemoryOrigin, rows: int, racers: int) -> None:
@@ -150,7 +156,7 @@ def test_numbers_outlive_checkpoints_and_what_others_commit(tmp_path: Path) -> N
     state = held.load()
     for number in range(25):
         numbers = numbers_of_offsets("next", {ODD: number, Queue("T", "a", number): 7})
-        state = held.commit(state, Change(what="test", numbers=numbers))
+        state = held.commit(state, TableChange(what="test", numbers=numbers))
     assert (tmp_path / LOG / "_last_checkpoint").exists()
     table = DeltaTable(str(tmp_path))
     table.create_checkpoint()
@@ -160,7 +166,7 @@ def test_numbers_outlive_checkpoints_and_what_others_commit(tmp_path: Path) -> N
 
 
 def test_numbers_say_what_they_were_made_of() -> None:
-    gap = Gap(*ODD, 3, 9, 4)
+    gap = ArchiveGap(*ODD, 3, 9, 4)
     numbers: dict[str, int] = {}
     for step in range(1, 12):
         marks = [LogMark("b/1", step * 10, 1), LogMark("c", step, 3)]
@@ -175,10 +181,10 @@ def test_numbers_say_what_they_were_made_of() -> None:
 def test_a_change_that_does_not_fit_any_more_is_refused(tmp_path: Path) -> None:
     held = Archive(tmp_path)
     state = held.load()
-    first = Change(what="test", numbers=numbers_of_offsets("next", {A: 5}))
+    first = TableChange(what="test", numbers=numbers_of_offsets("next", {A: 5}))
     held.commit(state, first)
     with pytest.raises(Conflict, match="another process has archived the same queues"):
-        held.commit(state, Change(what="test", numbers=numbers_of_offsets("next", {A: 7})))
+        held.commit(state, TableChange(what="test", numbers=numbers_of_offsets("next", {A: 7})))
     assert held.load().offsets == {A: 5}
 
 
@@ -224,7 +230,11 @@ def test_what_counts_is_on_the_disk_before_anybody_is_told(tmp_path: Path, monke
     monkeypatch.setattr(DeltaTable, "create_write_transaction", committed)
     origin = MemoryOrigin({A: Bound(0, 20)})
     archive(
-        Inline(), lambda: origin, Archive(tmp_path), Settings(step_rows_max=10), on_step=lambda _: synced.append("told")
+        Inline(),
+        lambda: origin,
+        Archive(tmp_path),
+        ArchiveSettings(step_rows_max=10),
+        on_step=lambda _: synced.append("told"),
     )
     entries = [f"{number:020}" for number in range(3)]
     first = ["file", entries[0], "commit", *entries[:2], "told"]

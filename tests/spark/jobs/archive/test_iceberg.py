@@ -14,7 +14,7 @@ from pyiceberg.table import Table, Transaction
 
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError
-from firearrow.spark.jobs.archive.archiving import Settings, archive
+from firearrow.spark.jobs.archive.archiving import ArchiveSettings, archive
 from firearrow.spark.jobs.archive.compaction import compact
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.archive.iceberg import Iceberg, iceberg_table
@@ -33,7 +33,7 @@ def origin() -> MemoryOrigin:
 
 
 def fill(origin: MemoryOrigin, root: Path) -> Archive:
-    archive(Inline(), lambda: origin, Archive(root), Settings(step_rows_max=30))
+    archive(Inline(), lambda: origin, Archive(root), ArchiveSettings(step_rows_max=30))
     return Archive(root)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.spark.jobs.archive.archivedorigin import ArchivedOrigin
-from firearrow.spark.jobs.archive.archiving import Settings, archive, follow
+from firearrow.spark.jobs.archive.archiving import ArchiveSettings, archive, follow
 from firearrow.spark.jobs.archive.compaction import compact
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.archive.upkeep import Upkeep, day_of, expire
@@ -34,7 +34,7 @@ def filled(root: Path) -> MemoryOrigin:
     """An archive whose offsets from 30 on are of the second day."""
     bounds = {A: Bound(3, 60), B: Bound(0, 20)}
     origin = MemoryOrigin(bounds, MIDNIGHT_MS - 30_000)
-    archive(Inline(), lambda: origin, Archive(root), Settings(step_rows_max=25))
+    archive(Inline(), lambda: origin, Archive(root), ArchiveSettings(step_rows_max=25))
     return origin
 
 

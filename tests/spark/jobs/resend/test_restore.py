@@ -11,7 +11,7 @@ from firearrow.errors import ConfigError, CorruptStore
 from firearrow.spark.jobs.archive.archiving import archive
 from firearrow.spark.jobs.archive.compaction import compact
 from firearrow.spark.jobs.archive.delta import Archive
-from firearrow.spark.jobs.resend.plans import Report
+from firearrow.spark.jobs.resend.plans import ResendReport
 from firearrow.spark.jobs.resend.restore import restore, routes_of
 from firearrow.spark.jobs.workers import local_workers
 from tests.interop.servers import Server
@@ -49,7 +49,7 @@ def test_topics_come_back_into_an_empty_broker(tmp_path: Path) -> None:
         job = tmp_path / "job"
         with local_workers(2) as workers:
             report = restore(workers, held, to(server), job, sleep=slept.append)
-        assert report == Report(4, 1210, ("%RETRY%g",))
+        assert report == ResendReport(4, 1210, ("%RETRY%g",))
         again = restore(Inline(), held, to(server), job, sleep=slept.append)
         assert (again, slept) == (report, [3.0])
         found = stored(server, "T", 4)

@@ -13,7 +13,7 @@ from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import BrokerBusy, BrokerError, CorruptStore, MessageError, StoreLocked
 from firearrow.message import properties
 from firearrow.message.batch import BatchMember
-from firearrow.spark.jobs.resend.sender import Pace, ProgressFile, Resend, SourceMarks, SourceProgress
+from firearrow.spark.jobs.resend.sender import Pace, ProgressFile, QueueResend, SourceMarks, SourceProgress
 from firearrow.spark.tables import MESSAGES
 from firearrow.wire.codes import ResponseCode
 from tests.broker.fakes import HandClock
@@ -64,10 +64,10 @@ def rows(start: int) -> Iterator[pa.RecordBatch]:
     return origin.read(Piece({A: Span(start, COUNT)}), MESSAGES)
 
 
-def resend(target: FakeQueue, root: Path, marks: SourceMarks | None, slept: list[float]) -> Resend:
+def resend(target: FakeQueue, root: Path, marks: SourceMarks | None, slept: list[float]) -> QueueResend:
     pace = Pace(None)
     ledger = ProgressFile(root / "queue.json")
-    return Resend(rows, target, ledger, marks, pace, slept.append, 1000, 300)
+    return QueueResend(rows, target, ledger, marks, pace, slept.append, 1000, 300)
 
 
 EXPECTED = [b"T/a/0/%d" % offset for offset in range(COUNT)]

@@ -26,12 +26,12 @@ from pyspark.sql.datasource import InputPartition
 
 from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
 from firearrow.errors import ConfigError, DataLost
-from firearrow.spark.choosing import chosen_rows
+from firearrow.spark.columns.choosing import chosen_rows
 from firearrow.spark.columns.propertytext import PropertyText
 from firearrow.spark.jobs.archive.delta import Archive, DataFile, State
-from firearrow.spark.losses import lost_spans
 from firearrow.spark.offsets import Loss
 from firearrow.spark.options import Options
+from firearrow.spark.planning.losses import lost_spans
 from firearrow.spark.source.origin import LoggedOrigin, Origin
 
 _LOOKS_MAX: Final = 5  # while the archive grows beyond the bounds of the source

@@ -38,13 +38,19 @@ from firearrow.client.queues import Bound, Mark, Queue, Span
 from firearrow.config.kinds import MiB
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.spark import offsets
-from firearrow.spark.jobs.archive.delta import Archive, Change, Conflict, DataFile, QueueRows
+from firearrow.spark.jobs.archive.delta import Archive, Conflict, DataFile, QueueRows, TableChange
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.archive.parquet import WrittenFiles, there, write_messages
-from firearrow.spark.jobs.archive.progress import Gap, LogMark, numbers_of_gaps, numbers_of_last, numbers_of_offsets
+from firearrow.spark.jobs.archive.progress import (
+    ArchiveGap,
+    LogMark,
+    numbers_of_gaps,
+    numbers_of_last,
+    numbers_of_offsets,
+)
 from firearrow.spark.jobs.workers import Workers
-from firearrow.spark.losses import lost_spans
 from firearrow.spark.options import parse
+from firearrow.spark.planning.losses import lost_spans
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.marks import ResumePoint
 from firearrow.spark.source.opening import open_origin
@@ -68,7 +74,7 @@ LARGE_ROW_BYTES: Final = 65_536  # sizes are looked up only if messages of this 
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ArchiveSettings:
     """Settings of an archive. ``starting`` is the begin of queues that it does not hold yet."""
 
     step_rows_max: int | None = None
@@ -79,12 +85,12 @@ class Settings:
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class ArchiveStep:
     """Files and gaps that a commit has added. ``version`` is the table's after it."""
 
     version: int
     added: tuple[DataFile, ...] = ()
-    gaps: tuple[Gap, ...] = ()
+    gaps: tuple[ArchiveGap, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +103,7 @@ class Summary:
     size_bytes: int = 0
     missing: int = 0
 
-    def plus(self, step: Step) -> Summary:
+    def plus(self, step: ArchiveStep) -> Summary:
         """Count a step."""
         return Summary(
             self.steps + 1,
@@ -118,7 +124,7 @@ class Task:
     stem: str
 
 
-def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
+def source(options: Mapping[str, str]) -> tuple[Source, ArchiveSettings]:
     """Return the source and settings of an archive, from the options of a read.
 
     The CRCs of bodies are checked unless ``verifyCrc=false``, because archived messages cannot be compared with their
@@ -135,7 +141,7 @@ def source(options: Mapping[str, str]) -> tuple[Source, Settings]:
         raise ConfigError("option archive: archived messages can't be archived again")
     if parsed.reading.visibility != "consumer":
         raise ConfigError("option visibility: an archive contains the messages that consumers see")
-    settings = Settings(
+    settings = ArchiveSettings(
         step_rows_max=parsed.trigger.offsets_max,
         step_bytes_max=parsed.trigger.bytes_max or STEP_BYTES,
         fail_on_data_loss=parsed.reading.fail_on_data_loss,
@@ -149,9 +155,9 @@ def archive(
     workers: Workers,
     source: Source,
     archive: Archive,
-    settings: Settings | None = None,
+    settings: ArchiveSettings | None = None,
     *,
-    on_step: Callable[[Step], object] | None = None,
+    on_step: Callable[[ArchiveStep], object] | None = None,
 ) -> Summary:
     """Archive all messages that exist now and are not archived yet; return their counts.
 
@@ -160,7 +166,7 @@ def archive(
     within one.
     """
     summary = Summary()
-    job = _Archiver(workers, source, archive, settings or Settings())
+    job = _Archiver(workers, source, archive, settings or ArchiveSettings())
     target = job.origin.bounds()
     while (step := job.step(target)) is not None:
         summary = summary.plus(step)
@@ -173,11 +179,11 @@ def follow(
     workers: Workers,
     source: Source,
     archive: Archive,
-    settings: Settings | None = None,
+    settings: ArchiveSettings | None = None,
     *,
     stop: Event,
     interval_seconds: float = 60.0,
-    on_step: Callable[[Step], object] | None = None,
+    on_step: Callable[[ArchiveStep], object] | None = None,
     upkeep: Callable[[], object] | None = None,
 ) -> Summary:
     """Archive new messages until ``stop`` is set, at most one step each ``interval_seconds``.
@@ -187,7 +193,7 @@ def follow(
     after one.
     """
     summary = Summary()
-    job = _Archiver(workers, source, archive, settings or Settings())
+    job = _Archiver(workers, source, archive, settings or ArchiveSettings())
     while not stop.is_set():
         step = job.step(job.origin.bounds())
         if step is not None:
@@ -234,7 +240,7 @@ def require_apart(paths: Iterable[str], archive: Archive) -> None:
 class _Archiver:
     """One process that archives. Its knowledge of the archive is that of its start."""
 
-    def __init__(self, workers: Workers, source: Source, archive: Archive, settings: Settings) -> None:
+    def __init__(self, workers: Workers, source: Source, archive: Archive, settings: ArchiveSettings) -> None:
         self.origin = source()
         if isinstance(self.origin, FileOrigin):
             require_apart(self.origin.options.place.paths, archive)
@@ -247,7 +253,7 @@ class _Archiver:
         self._state = archive.load()
         self._settings = settings
 
-    def step(self, bounds: Mapping[Queue, Bound]) -> Step | None:
+    def step(self, bounds: Mapping[Queue, Bound]) -> ArchiveStep | None:
         """Archive up to the bounds, or as much as one step takes; None if there is nothing to do."""
         while True:
             progress = self._state.progress
@@ -273,11 +279,11 @@ class _Archiver:
     def _committed(
         self,
         files: tuple[DataFile, ...],
-        gaps: Sequence[Gap],
+        gaps: Sequence[ArchiveGap],
         ends: Mapping[Queue, int],
         written: Sequence[WrittenFiles],
         bounds: Mapping[Queue, Bound],
-    ) -> Step:
+    ) -> ArchiveStep:
         state = self._state
         first: dict[Queue, int] = {}
         parts = [part for one in written for part in one.queues]
@@ -294,11 +300,11 @@ class _Archiver:
         numbers = numbers_of_offsets("next", moved) | numbers_of_offsets("first", first)
         numbers |= numbers_of_last(moved, last) | numbers_of_gaps(gaps)
         numbers |= state.progress.numbers_of_marks(marks, state.version + 1)
-        change = Change(what="archive", added=files, numbers=numbers)
+        change = TableChange(what="archive", added=files, numbers=numbers)
         self._state = self._archive.commit(state, change)
-        return Step(self._state.version, files, tuple(gaps))
+        return ArchiveStep(self._state.version, files, tuple(gaps))
 
-    def _told(self, step: Step) -> None:
+    def _told(self, step: ArchiveStep) -> None:
         """Commit the offsets to the brokers, and log a step that counts."""
         if self._settings.commit_offsets and isinstance(self.origin, CommittingOrigin):
             self.origin.commit_offsets(self._state.offsets)
@@ -321,13 +327,17 @@ class _Archiver:
             self._first = offsets.resolve(starting, bounds, offset_at)
         return self._first
 
-    def _spans(self, resumed: ResumePoint, bounds: Mapping[Queue, Bound]) -> tuple[Mapping[Queue, Span], list[Gap]]:
+    def _spans(
+        self, resumed: ResumePoint, bounds: Mapping[Queue, Bound]
+    ) -> tuple[Mapping[Queue, Span], list[ArchiveGap]]:
         """Return the spans to read, and the gaps of lost messages."""
         end = offsets.new_end(resumed.start, bounds)
         plan = offsets.plan(resumed.start, end, bounds)
         lost_spans(self._settings.fail_on_data_loss, [*resumed.losses, *plan.losses])
         losses = [loss for loss in plan.losses if loss.span.start < loss.span.end]
-        gaps = [Gap(*loss.queue, *loss.span, loss.span.end - loss.span.start) for loss in [*resumed.losses, *losses]]
+        gaps = [
+            ArchiveGap(*loss.queue, *loss.span, loss.span.end - loss.span.start) for loss in [*resumed.losses, *losses]
+        ]
         spans: Mapping[Queue, Span] = plan.spans
         if self._settings.step_rows_max is not None:
             spans = offsets.with_idle(spans, end)
@@ -346,7 +356,7 @@ class _Archiver:
             for number, partition in enumerate(self.origin.partitions(spans))
         ]
 
-    def _missing(self, spans: Mapping[Queue, Span], written: Iterable[WrittenFiles]) -> list[Gap]:
+    def _missing(self, spans: Mapping[Queue, Span], written: Iterable[WrittenFiles]) -> list[ArchiveGap]:
         """Compare the written messages with the planned spans."""
         gaps = missing(spans, [part for one in written for part in one.queues])
         if gaps and self._settings.fail_on_data_loss:
@@ -359,7 +369,11 @@ class _Archiver:
         return gaps
 
     def _ends(
-        self, resumed: ResumePoint, bounds: Mapping[Queue, Bound], spans: Mapping[Queue, Span], gaps: Iterable[Gap]
+        self,
+        resumed: ResumePoint,
+        bounds: Mapping[Queue, Bound],
+        spans: Mapping[Queue, Span],
+        gaps: Iterable[ArchiveGap],
     ) -> dict[Queue, int]:
         """Return the offsets where reading goes on after this step: behind messages that were read or are lost."""
         found = {queue: offset for queue, offset in resumed.start.items() if queue in bounds}
@@ -393,7 +407,7 @@ def _furthest(marks: Iterable[LogMark]) -> list[LogMark]:
     return list(furthest.values())
 
 
-def missing(spans: Mapping[Queue, Span], written: Iterable[QueueRows]) -> list[Gap]:
+def missing(spans: Mapping[Queue, Span], written: Iterable[QueueRows]) -> list[ArchiveGap]:
     """Return the parts of the spans that were not written. Each item of ``written`` is one task's part of a queue.
 
     A task has no offset twice. So if the parts do not overlap, lie within their spans and have the right number of
@@ -412,5 +426,5 @@ def missing(spans: Mapping[Queue, Span], written: Iterable[QueueRows]) -> list[G
             raise CorruptStore(f"tasks have read {found[0]} to {found[-1]} instead of {span}")
         lacking = span.end - span.start - sum(part.rows for part in found)
         if lacking:
-            gaps.append(Gap(*queue, span.start, span.end, lacking))
+            gaps.append(ArchiveGap(*queue, span.start, span.end, lacking))
     return gaps

@@ -21,7 +21,7 @@ import pyarrow.parquet as pq
 from firearrow.config.kinds import MiB
 from firearrow.errors import CorruptStore
 from firearrow.spark.jobs.archive.archiving import file_stem
-from firearrow.spark.jobs.archive.delta import Archive, Change, Conflict, DataFile, State
+from firearrow.spark.jobs.archive.delta import Archive, Conflict, DataFile, State, TableChange
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.archive.parquet import WrittenFiles, there, write_messages
 from firearrow.spark.jobs.workers import Workers
@@ -86,7 +86,7 @@ def _joined(workers: Workers, archive: Archive, state: State, groups: Sequence[S
     written = workers.run(_merge, merges)
     added = tuple(file for part in written for file in part.files)
     removed = tuple(file for group in groups for file in group)
-    change = Change(what="compact", added=added, removed=removed, rewrites=True)
+    change = TableChange(what="compact", added=added, removed=removed, rewrites=True)
     try:
         with archive.uncommitted(added):
             there(archive.place, written)

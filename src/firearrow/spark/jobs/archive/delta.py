@@ -143,7 +143,7 @@ _STATISTICS: Final = {
 }
 
 
-class Change(msgspec.Struct, frozen=True, kw_only=True):
+class TableChange(msgspec.Struct, frozen=True, kw_only=True):
     """Files and numbers that a commit changes. ``rewrites`` says that the messages stay the same."""
 
     what: str
@@ -272,7 +272,7 @@ class Archive:
 
     # --- changing ---
 
-    def commit(self, state: State, change: Change) -> State:
+    def commit(self, state: State, change: TableChange) -> State:
         """Commit a change for good; return the state after it.
 
         ``state`` is the state that the change was planned with. Raises Conflict if another process has changed the same
@@ -329,7 +329,7 @@ class Archive:
                 raise
         return self.load()
 
-    def _require_fit(self, planned: State, base: State, change: Change) -> None:
+    def _require_fit(self, planned: State, base: State, change: TableChange) -> None:
         """Raise Conflict unless the state still fits the plan of a change."""
         if base is planned:
             return
@@ -339,7 +339,7 @@ class Archive:
         if any(file.path not in base.files for file in change.removed):
             raise Conflict(f"archive {self.root}: another process has removed the same files")
 
-    def _commits(self, base: State, change: Change) -> bool:
+    def _commits(self, base: State, change: TableChange) -> bool:
         """Try to make the next commit; tell whether no other process has made it."""
         from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
@@ -366,7 +366,7 @@ class Archive:
             return False
         return True
 
-    def _additions(self, change: Change) -> list[Any]:
+    def _additions(self, change: TableChange) -> list[Any]:
         from deltalake.transaction import AddAction
 
         return [
@@ -381,7 +381,7 @@ class Archive:
             for file in change.added
         ]
 
-    def _removals(self, change: Change) -> list[Any]:
+    def _removals(self, change: TableChange) -> list[Any]:
         from deltalake.transaction import RemoveAction
 
         return [

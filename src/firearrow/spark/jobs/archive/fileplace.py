@@ -19,7 +19,7 @@ import pyarrow.fs as pafs
 
 from firearrow.errors import ConfigError
 from firearrow.files import make_directory, sync_directory
-from firearrow.spark.storage import open_files
+from firearrow.spark.planning.storage import open_files
 
 
 class FilePlace:

@@ -55,7 +55,7 @@ class OfQueue(msgspec.Struct, frozen=True, rename="camel"):
         return Queue(self.topic, self.broker, self.queue_id)
 
 
-class Gap(OfQueue, frozen=True, rename="camel"):
+class ArchiveGap(OfQueue, frozen=True, rename="camel"):
     """Messages that were deleted before they were archived: ``missing`` messages between ``start`` and ``end``."""
 
     start: int
@@ -77,7 +77,7 @@ class ArchiveProgress:
 
     offsets: dict[Queue, int] = field(default_factory=dict)
     first: dict[Queue, int] = field(default_factory=dict)
-    gaps: list[Gap] = field(default_factory=list)
+    gaps: list[ArchiveGap] = field(default_factory=list)
     last: dict[Queue, Mark] = field(default_factory=dict)
     marks: tuple[LogMark, ...] = ()
     _slots: dict[str, list[int]] = field(default_factory=dict)  # oldest first
@@ -100,7 +100,7 @@ class ArchiveProgress:
             elif kind == "last":
                 last.setdefault(_queue(parts), {})[parts[3]] = number
             elif kind == "gap":
-                gap = Gap(*_queue(parts), int(parts[3]), int(parts[4]), number)
+                gap = ArchiveGap(*_queue(parts), int(parts[3]), int(parts[4]), number)
                 progress.gaps.append(gap)
             elif kind == "mark":
                 broker, slot, what = parts
@@ -154,7 +154,7 @@ def numbers_of_last(queues: Iterable[Queue], marks: Mapping[Queue, Mark]) -> dic
     return found
 
 
-def numbers_of_gaps(gaps: Iterable[Gap]) -> dict[str, int]:
+def numbers_of_gaps(gaps: Iterable[ArchiveGap]) -> dict[str, int]:
     """Return the numbers that record gaps."""
     return {_name("gap", *_parts(gap.queue), gap.start, gap.end): gap.missing for gap in gaps}
 

@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 from firearrow.client.queues import Queue, Span
 from firearrow.clock import Clock, SystemClock
 from firearrow.spark.jobs.archive.compaction import GROUPS_OF_WORKER, compact
-from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive, Change, Conflict, DataFile, QueueRows, State
+from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive, Conflict, DataFile, QueueRows, State, TableChange
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.archive.parquet import ORDER, queues_in
 from firearrow.spark.jobs.archive.progress import numbers_of_offsets
@@ -101,7 +101,7 @@ def expire(workers: Workers, archive: Archive, first_day: str) -> tuple[DataFile
     first = _first_left(workers, archive, state, removed)
     numbers = numbers_of_offsets("first", first)
     try:
-        archive.commit(state, Change(what="expire", removed=removed, numbers=numbers))
+        archive.commit(state, TableChange(what="expire", removed=removed, numbers=numbers))
     except Conflict:
         return ()
     return removed

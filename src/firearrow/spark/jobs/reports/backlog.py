@@ -101,10 +101,7 @@ def pending(messages: DataFrame, lagging: DataFrame) -> DataFrame:
     Columns: consumerGroup and `MESSAGE_COLUMNS`.
     """
     behind = lagging.where("lag > 0").select(
-        "consumerGroup",
-        *QUEUE,
-        fn.greatest(fn.coalesce("offset", "minOffset"), "minOffset").alias("from"),
-        fn.col("maxOffset").alias("to"),
+        "consumerGroup", *QUEUE, (fn.col("maxOffset") - fn.col("lag")).alias("from"), fn.col("maxOffset").alias("to")
     )
     inside = (fn.col("queueOffset") >= fn.col("from")) & (fn.col("queueOffset") < fn.col("to"))
     joined = messages.join(fn.broadcast(behind), list(QUEUE)).where(inside)

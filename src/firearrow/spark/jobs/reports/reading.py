@@ -13,10 +13,10 @@ from pyspark.sql.types import StructType
 
 from firearrow.config.kinds import MiB
 from firearrow.spark.options import Options, parse
+from firearrow.spark.planning.stores import open_stores
 from firearrow.spark.source.datasource import RocketMQSource
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.opening import open_origin
-from firearrow.spark.stores import open_stores
 from firearrow.spark.tables import TABLES
 
 _BOUNDS = pa.schema(

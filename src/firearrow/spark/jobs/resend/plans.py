@@ -23,9 +23,16 @@ from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.files import replace_atomically
 from firearrow.spark.jobs.archive.progress import OfQueue
-from firearrow.spark.jobs.resend.sender import SETTLE_SECONDS, Pace, ProgressFile, Resend, SourceMarks, SourceProgress
+from firearrow.spark.jobs.resend.sender import (
+    SETTLE_SECONDS,
+    Pace,
+    ProgressFile,
+    QueueResend,
+    SourceMarks,
+    SourceProgress,
+)
 from firearrow.spark.jobs.resend.sources import MessageSource
-from firearrow.spark.jobs.resend.targets import Brokers
+from firearrow.spark.jobs.resend.targets import ClusterMasters
 from firearrow.spark.jobs.workers import Workers
 
 _PLAN: Final = "plan.json"
@@ -35,7 +42,7 @@ Choose = Callable[[pa.RecordBatch], pa.RecordBatch]
 """Leaves out rows; must be picklable."""
 
 
-class Route(OfQueue, frozen=True, rename="camel"):
+class ResendRoute(OfQueue, frozen=True, rename="camel"):
     """The target queue of the messages of a source queue, ``queue``, between two offsets."""
 
     start: int
@@ -55,11 +62,11 @@ class JobPlan(msgspec.Struct, frozen=True, rename="camel"):
 
     job: str
     asked: dict[str, Any]
-    routes: tuple[Route, ...]
+    routes: tuple[ResendRoute, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class ResendReport:
     """Counts of a job over all its runs."""
 
     queues: int
@@ -72,7 +79,7 @@ class QueueTask:
     """One queue's part of a job, for a worker."""
 
     messages: MessageSource
-    route: Route
+    route: ResendRoute
     options: Mapping[str, str]
     directory: Path  # the job's directory
     plan: str  # the plan's name, which identifies the directory to a worker
@@ -85,7 +92,7 @@ def run(
     workers: Workers,
     directory: Path,
     asked: Mapping[str, Any],
-    routes: Callable[[Brokers], Iterable[Route]],
+    routes: Callable[[ClusterMasters], Iterable[ResendRoute]],
     messages: MessageSource,
     options: Mapping[str, str],
     *,
@@ -93,7 +100,7 @@ def run(
     choose: Choose | None = None,
     rate: float | None = None,
     sleep: Sleep | None = None,
-) -> Report:
+) -> ResendReport:
     """Begin the job of a directory, or go on with it, and send all its messages.
 
     ``routes`` plans a new job. ``rate`` is messages a second, of all workers together. The report names topics of the
@@ -101,7 +108,7 @@ def run(
     """
 
     def make() -> JobPlan:
-        brokers = Brokers.of(options)
+        brokers = ClusterMasters.of(options)
         try:
             return JobPlan(uuid.uuid4().hex, dict(asked), tuple(routes(brokers)))
         finally:
@@ -124,7 +131,7 @@ def run(
     ]
     done = workers.run(_send, pieces)
     skipped = {queue.topic for queue in messages.spans} - {route.topic for route in plan.routes}
-    return Report(len(done), sum(part.sent for part in done), tuple(sorted(skipped)))
+    return ResendReport(len(done), sum(part.sent for part in done), tuple(sorted(skipped)))
 
 
 def _begin(directory: Path, asked: Mapping[str, Any], make: Callable[[], JobPlan], sleep: Sleep | None) -> JobPlan:
@@ -176,9 +183,9 @@ def _send(piece: QueueTask) -> SourceProgress:
     """Do one piece, in a worker."""
     queue, choose = piece.route.queue, piece.choose or (lambda batch: batch)
     _require_shared(piece)
-    brokers = Brokers.of(piece.options)
+    brokers = ClusterMasters.of(piece.options)
     try:
-        return Resend(
+        return QueueResend(
             lambda start: map(choose, piece.messages.read(queue, start)),
             brokers.queue(piece.route.place),
             ProgressFile(_ledger(piece.directory, queue)),

@@ -38,7 +38,7 @@ from firearrow.files import make_directory, sync_directory
 from firearrow.message.names import is_dlq, is_retry, is_system_topic
 from firearrow.spark.jobs.resend import plans
 from firearrow.spark.jobs.resend.sources import MessageSource, Spans
-from firearrow.spark.jobs.resend.targets import Brokers
+from firearrow.spark.jobs.resend.targets import ClusterMasters
 from firearrow.spark.jobs.workers import Workers
 
 if TYPE_CHECKING:
@@ -168,7 +168,7 @@ def replay(
     *,
     rate: float | None = None,
     sleep: plans.Sleep | None = None,
-) -> plans.Report:
+) -> plans.ResendReport:
     """Send chosen messages to an existing topic; the report names the topics that are left out.
 
     Args:
@@ -186,7 +186,7 @@ def replay(
     asked = {"job": "replay", **messages.place, **selection.asked(), "topic": topic, "to": options.get("nameServer")}
     spans = {queue: span for queue, span in messages.spans.items() if selection.wants(queue.topic)}
 
-    def routes(brokers: Brokers) -> list[plans.Route]:
+    def routes(brokers: ClusterMasters) -> list[plans.ResendRoute]:
         return _routes(spans, topic, brokers)
 
     report = plans.run(workers, job, asked, routes, messages, options, choose=selection, rate=rate, sleep=sleep)
@@ -194,7 +194,7 @@ def replay(
     return replace(report, skipped=tuple(sorted(left_out)))
 
 
-def _routes(spans: Spans, topic: str, brokers: Brokers) -> list[plans.Route]:
+def _routes(spans: Spans, topic: str, brokers: ClusterMasters) -> list[plans.ResendRoute]:
     """Distribute the source queues over the queues of the target."""
     targets = brokers.writable(topic)
     if not targets:
@@ -202,5 +202,5 @@ def _routes(spans: Spans, topic: str, brokers: Brokers) -> list[plans.Route]:
     routes = []
     for number, queue in enumerate(sorted(spans)):
         target = targets[number % len(targets)]
-        routes.append(plans.Route(*queue, *spans[queue], topic, target.broker_name, target.queue_id))
+        routes.append(plans.ResendRoute(*queue, *spans[queue], topic, target.broker_name, target.queue_id))
     return routes

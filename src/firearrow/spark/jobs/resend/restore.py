@@ -19,7 +19,7 @@ from firearrow.message.names import is_retry, is_system_topic
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.resend import plans
 from firearrow.spark.jobs.resend.sources import ArchiveMessages, Spans
-from firearrow.spark.jobs.resend.targets import Brokers
+from firearrow.spark.jobs.resend.targets import ClusterMasters
 from firearrow.spark.jobs.workers import Workers
 
 
@@ -32,7 +32,7 @@ def restore(
     topics: Mapping[str, str] | Sequence[str] = (),
     rate: float | None = None,
     sleep: plans.Sleep | None = None,
-) -> plans.Report:
+) -> plans.ResendReport:
     """Write topics of an archive to a cluster.
 
     Args:
@@ -50,7 +50,7 @@ def restore(
     messages = ArchiveMessages.of(archive, tuple(names))
     asked = {"job": "restore", **messages.place, "topics": names, "to": options.get("nameServer")}
 
-    def routes(brokers: Brokers) -> list[plans.Route]:
+    def routes(brokers: ClusterMasters) -> list[plans.ResendRoute]:
         planned = routes_of(messages.spans, names, list(brokers.addresses()))
         _make_topics(brokers, planned)
         return planned
@@ -58,7 +58,7 @@ def restore(
     return plans.run(workers, job, asked, routes, messages, options, positional=True, rate=rate, sleep=sleep)
 
 
-def routes_of(spans: Spans, names: Mapping[str, str], brokers: Sequence[str]) -> list[plans.Route]:
+def routes_of(spans: Spans, names: Mapping[str, str], brokers: Sequence[str]) -> list[plans.ResendRoute]:
     """Give each source queue a separate target queue.
 
     A broker of the cluster with the source's name takes its queues. Queues of other sources are distributed. If several
@@ -81,12 +81,12 @@ def routes_of(spans: Spans, names: Mapping[str, str], brokers: Sequence[str]) ->
             for queue in queues:
                 number = first + queue.queue_id
                 span = spans[queue]
-                routes.append(plans.Route(*queue, *span, to_topic, target, number))
+                routes.append(plans.ResendRoute(*queue, *span, to_topic, target, number))
                 next_queue[to_topic, target] = max(next_queue.get((to_topic, target), 0), number + 1)
     return routes
 
 
-def _make_topics(brokers: Brokers, routes: Sequence[plans.Route]) -> None:
+def _make_topics(brokers: ClusterMasters, routes: Sequence[plans.ResendRoute]) -> None:
     """Create the topics, and check that their queues are empty."""
     queues: dict[tuple[str, str], int] = {}
     for route in routes:

@@ -221,7 +221,7 @@ class Pace:
 
 
 @dataclass
-class Resend:
+class QueueResend:
     """One source queue on its way to one target queue. ``marks`` None: by position."""
 
     rows: Rows

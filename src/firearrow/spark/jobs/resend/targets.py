@@ -8,7 +8,7 @@ from typing import Final
 from firearrow.client.producer.drafts import send_fields
 from firearrow.client.pull.rangereader import PullOptions
 from firearrow.client.queues import Queue
-from firearrow.client.routing.queues import Target, writable
+from firearrow.client.routing.queues import WritableQueue, writable
 from firearrow.client.session.answers import read_number
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotDurable
@@ -28,7 +28,7 @@ PULL_MESSAGES: Final = 256
 _AGAIN: Final = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 
-class Brokers:
+class ClusterMasters:
     """The masters of a cluster, by name. Raises ConfigError if the options name no cluster."""
 
     def __init__(self, options: Options) -> None:
@@ -36,7 +36,7 @@ class Brokers:
         self._addresses: dict[str, str] = {}
 
     @classmethod
-    def of(cls, options: Mapping[str, str]) -> Brokers:
+    def of(cls, options: Mapping[str, str]) -> ClusterMasters:
         """Read the options of a sink."""
         return cls(for_sink(options))
 
@@ -71,7 +71,7 @@ class Brokers:
         }
         self.call(broker, RequestCode.UPDATE_AND_CREATE_TOPIC, fields)
 
-    def writable(self, topic: str) -> list[Target]:
+    def writable(self, topic: str) -> list[WritableQueue]:
         """Return the queues of a topic that allow writing; raises as ``NameServers.route``."""
         return writable(self._cluster.run(self._cluster.name_servers.route(topic)))
 
@@ -95,7 +95,7 @@ class Brokers:
 class BrokerQueue:
     """One queue of one broker: a ``firearrow.spark.jobs.resend.sender.TargetQueue``."""
 
-    def __init__(self, brokers: Brokers, place: Queue) -> None:
+    def __init__(self, brokers: ClusterMasters, place: Queue) -> None:
         self._brokers = brokers
         self._place = place
         self._clock = SystemClock()

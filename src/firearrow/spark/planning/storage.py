@@ -59,7 +59,7 @@ class RemoteStorage:
         return self._files.get_file_info(f"{self._path}/{path}").mtime_ns or 0
 
 
-class _Status(NamedTuple):
+class _RemoteStatus(NamedTuple):
     st_mtime_ns: int
 
 
@@ -95,9 +95,9 @@ class RemotePath(NamedTuple):
         """Tell whether the path exists."""
         return any(entry.name == self.name for entry in self.storage.entries(self.parent.path))
 
-    def stat(self) -> _Status:
+    def stat(self) -> _RemoteStatus:
         """The time of its last change."""
-        return _Status(self.storage.modified_ns(self.path))
+        return _RemoteStatus(self.storage.modified_ns(self.path))
 
     def read_bytes(self) -> bytes:
         """The content of a file."""

@@ -33,7 +33,7 @@ class Wanted(NamedTuple):
         return Wanted(*(column[chosen] for column in self))
 
 
-class InOrder:
+class EntriesInOrder:
     """Entries in the order of their places. ``parts`` are the entries of the task's parts."""
 
     def __init__(self, parts: Sequence[Entries]) -> None:
@@ -69,9 +69,9 @@ class InOrder:
         """Count the entries, of all parts, whose place is before one."""
         return int(np.count_nonzero(self._all.physical_offset < physical_offset))
 
-    def between(self, start: int, end: int) -> InOrder:
+    def between(self, start: int, end: int) -> EntriesInOrder:
         """The entries whose places are in ``[start, end)`` of the log."""
-        found = InOrder.__new__(InOrder)
+        found = EntriesInOrder.__new__(EntriesInOrder)
         found.__dict__.update(self.__dict__)
         found._start, found._end = self._number(start), self._number(end)
         return found

@@ -11,8 +11,8 @@ from firearrow.message.batch import BatchMember, encode_batch
 from firearrow.message.hosts import pack_host
 from firearrow.message.record import decode_record, encode_record
 from firearrow.message.sysflag import BORN_HOST_V6, COMPRESSED, INNER_BATCH, NEED_UNWRAP
+from firearrow.spark.columns.innerbatches import has_inner, unwrapped
 from firearrow.spark.columns.messages import Undecodable
-from firearrow.spark.innerbatches import has_inner, unwrapped
 from firearrow.store.scan import Columns
 
 WRAPPED = INNER_BATCH | NEED_UNWRAP

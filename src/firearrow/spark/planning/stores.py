@@ -19,10 +19,10 @@ from firearrow.errors import ConfigError, DataLost
 from firearrow.files import StoredPath
 from firearrow.message.names import is_lmq
 from firearrow.message.record import RECORD_BYTES_MAX
-from firearrow.spark.losses import lost
-from firearrow.spark.options import Options, Reading
-from firearrow.spark.storage import open_storage, why_unreadable
-from firearrow.spark.stretches import Stretch, walk
+from firearrow.spark.options import Options, ReadOptions
+from firearrow.spark.planning.losses import lost
+from firearrow.spark.planning.storage import open_storage, why_unreadable
+from firearrow.spark.planning.stretches import LogStretch, walk
 from firearrow.state import TOPICS, stored_state, table_of, topics_with_batches
 from firearrow.store import inventory
 from firearrow.store.batchqueue import UNIT_BYTES, UNIT_DTYPE
@@ -55,7 +55,7 @@ class Store(StoreFiles[Storage]):
         self,
         root: str,
         broker: str | None = None,
-        reading: Reading | None = None,
+        reading: ReadOptions | None = None,
         extent: Extent | None = None,
         before: EntriesAhead | None = None,
     ) -> None:
@@ -67,7 +67,7 @@ class Store(StoreFiles[Storage]):
         self.root = root
         super().__init__(open_storage(root))
         self._broker = broker
-        self._reading = reading or Reading()
+        self._reading = reading or ReadOptions()
         self._extent = extent
         self._before = before
 
@@ -247,9 +247,9 @@ class Store(StoreFiles[Storage]):
                 found += latest - queue.first_at_or_after(log_end, 0, latest)
         return found
 
-    def stretch(self, file: StoreFile, start: int, end: int) -> Stretch:
+    def stretch(self, file: StoreFile, start: int, end: int) -> LogStretch:
         """A part of a file of the log, with the known facts about its end."""
-        return Stretch(file, start, end, file.base >= self.last_written_base, self.is_open)
+        return LogStretch(file, start, end, file.base >= self.last_written_base, self.is_open)
 
     def queue_keys(self, options: Options) -> list[QueueKey]:
         """The queues that the options choose.

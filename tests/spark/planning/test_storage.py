@@ -9,8 +9,8 @@ import pyarrow.fs as pafs
 import pytest
 
 from firearrow.errors import ConfigError
-from firearrow.spark.storage import RemoteStorage, open_storage
-from firearrow.spark.stores import Store
+from firearrow.spark.planning.storage import RemoteStorage, open_storage
+from firearrow.spark.planning.stores import Store
 from firearrow.store.reading.storage import LocalStorage, Storage, list_files
 from tests import golden
 from tests.spark import logs
@@ -82,7 +82,7 @@ def test_messages_are_the_same(name: str, tmp_path: Path, monkeypatch: pytest.Mo
     expected = by_place(read(root))
     far = storages(root)[1]
     far.window_bytes_max = 10_000
-    monkeypatch.setattr("firearrow.spark.stores.open_storage", lambda _: far)
+    monkeypatch.setattr("firearrow.spark.planning.stores.open_storage", lambda _: far)
     for visibility in ("consumer", "log"):
         found = by_place(read("far://store", splitBytes="100k", visibility=visibility))
         assert found == expected

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from firearrow.errors import CorruptStore
-from firearrow.spark import stretches
-from firearrow.spark.stores import Store
+from firearrow.spark.planning import stretches
+from firearrow.spark.planning.stores import Store
 from firearrow.store.reading.walk import next_record
 from tests.spark import logs, oracle
 from tests.spark.source.test_files import by_place, read

@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.spark import commitlogorder
-from firearrow.spark.commitlogorder import InOrder
+from firearrow.spark.planning import commitlogorder
+from firearrow.spark.planning.commitlogorder import EntriesInOrder
 from firearrow.store.reading.entries import Entries
 
 Row = tuple[int, int, int, int]
 
 
-def in_order(rows: list[list[tuple[int, int]]]) -> InOrder:
+def in_order(rows: list[list[tuple[int, int]]]) -> EntriesInOrder:
     """Of each part its places and sizes."""
-    return InOrder(
+    return EntriesInOrder(
         [
             Entries(
                 np.arange(len(part)),
@@ -29,7 +29,7 @@ def in_order(rows: list[list[tuple[int, int]]]) -> InOrder:
     )
 
 
-def read(entries: InOrder) -> list[list[Row]]:
+def read(entries: EntriesInOrder) -> list[list[Row]]:
     return [list(zip(*(c.tolist() for c in piece), strict=True)) for piece in entries.pieces()]
 
 

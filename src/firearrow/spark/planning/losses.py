@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import DataLost
 from firearrow.spark.offsets import Loss, plan, require_whole
-from firearrow.spark.options import Reading
+from firearrow.spark.options import ReadOptions
 
 log = logging.getLogger(__name__)
 
 
-def lost(reading: Reading, what: str, cause: Exception | None = None) -> None:
+def lost(reading: ReadOptions, what: str, cause: Exception | None = None) -> None:
     """Raise DataLost; with ``failOnDataLoss=false`` only warn."""
     if reading.fail_on_data_loss:
         raise DataLost(f"messages to read are missing: {what} (failOnDataLoss=false skips them)") from cause
@@ -37,7 +37,7 @@ def lost_spans(fail: bool, losses: Sequence[Loss]) -> None:
 
 
 def held_spans(
-    reading: Reading,
+    reading: ReadOptions,
     start: Mapping[Queue, int],
     end: Mapping[Queue, int],
     bounds: Mapping[Queue, Bound],

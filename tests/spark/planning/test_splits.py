@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.client.queues import Span
-from firearrow.spark.splits import cut
+from firearrow.spark.planning.splits import cut
 from firearrow.store.reading.queues import FileQueues
 from firearrow.store.reading.storage import LocalStorage
 from tests.spark import logs

@@ -11,10 +11,10 @@ import pytest
 
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import CorruptStore, DataLost
-from firearrow.spark import stores
 from firearrow.spark.options import parse
+from firearrow.spark.planning import stores
+from firearrow.spark.planning.stretches import walk
 from firearrow.spark.source.files import FileOrigin
-from firearrow.spark.stretches import walk
 from firearrow.store.offline import Layout, Selection, StoreView, find
 from firearrow.store.rocks import RocksConsumeQueues
 from tests import golden

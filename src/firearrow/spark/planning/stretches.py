@@ -21,7 +21,7 @@ _LOOKS: Final = 10  # for a missing record, while a broker writes
 _PAUSE_SECONDS: Final = 0.02
 
 
-class Stretch(NamedTuple):
+class LogStretch(NamedTuple):
     """A part of a file: the records that begin in ``[start, end)`` of the log.
 
     The log may end in the last file with records, or in a file that was made ahead: ``may_end`` says so. There it may
@@ -42,7 +42,7 @@ class Stretch(NamedTuple):
     begins: bool = False
 
 
-def walk(storage: Storage, stretch: Stretch, *, skip: bool) -> Iterator[RecordRun]:
+def walk(storage: Storage, stretch: LogStretch, *, skip: bool) -> Iterator[RecordRun]:
     """The records of a stretch.
 
     Raises CorruptStore where bytes are no record, or where the next stretch would not begin where this one ends; with
@@ -72,7 +72,7 @@ def _look(storage: Storage, file: StoreFile) -> Look:
     return look
 
 
-def _finished(stretch: Stretch, columns: Columns) -> Columns:
+def _finished(stretch: LogStretch, columns: Columns) -> Columns:
     """The records without an incomplete last one, which a broker is writing, or was writing when it ended."""
     if not (stretch.may_end and stretch.may_grow and len(columns)):
         return columns
@@ -84,7 +84,7 @@ def _finished(stretch: Stretch, columns: Columns) -> Columns:
     return first_of(columns, len(columns) - 1)
 
 
-def _behind(storage: Storage, stretch: Stretch, at: int, stop: Stop, skip: bool) -> int | None:
+def _behind(storage: Storage, stretch: LogStretch, at: int, stop: Stop, skip: bool) -> int | None:
     """The offset where the walk goes on after bytes that are no record; None where the log may end there."""
     file, end = stretch.file, stretch.end
     if stop is Stop.END and file.end - at < BLANK_BYTES:
@@ -103,7 +103,7 @@ def _behind(storage: Storage, stretch: Stretch, at: int, stop: Stop, skip: bool)
     )
 
 
-def _comes(storage: Storage, stretch: Stretch, at: int) -> bool:
+def _comes(storage: Storage, stretch: LogStretch, at: int) -> bool:
     """Tell whether a record appears within a moment.
 
     A broker writes several records in one piece, and the first may become visible last: libc copies the first 64 bytes
@@ -121,12 +121,12 @@ def _pause() -> None:
     threading.Event().wait(_PAUSE_SECONDS)
 
 
-def _require_known_end(storage: Storage, stretch: Stretch, at: int) -> None:
+def _require_known_end(storage: Storage, stretch: LogStretch, at: int) -> None:
     if at < stretch.known_end:
         raise DataLost(f"the log in {storage.root} ends at {at}, but queues have messages up to {stretch.known_end}")
 
 
-def _require_meeting(storage: Storage, stretch: Stretch, reached: int) -> None:
+def _require_meeting(storage: Storage, stretch: LogStretch, reached: int) -> None:
     """Raise CorruptStore unless the next stretch begins where the records of this one end."""
     if stretch.end >= stretch.file.end:
         return

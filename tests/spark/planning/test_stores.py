@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from firearrow.errors import CorruptStore
 from firearrow.spark.options import parse
-from firearrow.spark.stores import Store, StoredTimes, open_stores
+from firearrow.spark.planning.stores import Store, StoredTimes, open_stores
 from firearrow.store.reading import storage
 from tests.spark import logs, oracle
 from tests.spark.source.test_files import by_place, read
