@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,6 +12,7 @@ import pytest
 
 from firearrow.testing import EmbeddedCluster
 from firearrow.testing.cluster import BlockingCluster
+from tests.interop.toolchain import GRPC_GO_SOURCES, grpc_java_command, grpc_node_command
 from tests.pages import DOCS, blocks, printed_by
 
 PAGE = DOCS / "grpc.md"
@@ -32,3 +35,26 @@ def test_the_python_program_sends_and_receives(cluster: BlockingCluster, tmp_pat
     source = tmp_path / "hello.py"
     source.write_text(_program("python", cluster), encoding="utf-8")
     assert printed_by([sys.executable, "-u", source]) == ["hello"]
+
+
+def test_the_java_program_sends_and_receives(cluster: BlockingCluster, tmp_path: Path) -> None:
+    source = tmp_path / "Hello.java"
+    source.write_text(_program("java", cluster), encoding="utf-8")
+    *java, _ = grpc_java_command(tmp_path)
+    assert "hello" in printed_by([*java, source])
+
+
+def test_the_node_program_sends_and_receives(cluster: BlockingCluster, tmp_path: Path) -> None:
+    node, program = grpc_node_command()
+    (tmp_path / "node_modules").symlink_to(Path(program).parent / "node_modules")
+    source = tmp_path / "hello.js"
+    source.write_text(_program("js", cluster), encoding="utf-8")
+    assert "hello" in printed_by([node, source])
+
+
+def test_the_go_program_sends(cluster: BlockingCluster, tmp_path: Path) -> None:
+    for name in ("go.mod", "go.sum"):
+        shutil.copy(GRPC_GO_SOURCES / name, tmp_path)
+    (tmp_path / "main.go").write_text(_program("go", cluster), encoding="utf-8")
+    subprocess.run(["go", "run", "."], cwd=tmp_path, check=True, timeout=180)
+    assert cluster.messages("greetings")[-1].body == b"hello"

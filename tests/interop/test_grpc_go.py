@@ -9,7 +9,7 @@ import pytest
 
 from tests.interop.driver import Driver
 from tests.interop.grpcclient import running_program
-from tests.interop.grpcscenarios import Scenarios, TrustingScenarios
+from tests.interop.grpcscenarios import AllScenarios, TrustingScenarios
 from tests.interop.toolchain import grpc_go_program
 
 
@@ -21,7 +21,7 @@ def program(grpc_certificate: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield driver
 
 
-class TestGo(Scenarios, TrustingScenarios):
+class TestGo(AllScenarios, TrustingScenarios):
     """The scenarios with that client, which encrypts by default and trusts any certificate."""
 
     recalls = False

@@ -10,7 +10,7 @@ import pytest
 
 from tests.interop.driver import Driver
 from tests.interop.grpcclient import running_program
-from tests.interop.grpcscenarios import Scenarios
+from tests.interop.grpcscenarios import AllScenarios
 from tests.interop.toolchain import grpc_node_command
 
 
@@ -22,7 +22,7 @@ def program(grpc_certificate: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield driver
 
 
-class TestNode(Scenarios):
+class TestNode(AllScenarios):
     """The scenarios with that client."""
 
     retry_policy: ClassVar = {

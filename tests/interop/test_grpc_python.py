@@ -10,7 +10,7 @@ import pytest
 
 from tests.interop.driver import Driver
 from tests.interop.grpcclient import running_program
-from tests.interop.grpcscenarios import Scenarios
+from tests.interop.grpcscenarios import AllScenarios
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +22,7 @@ def program(grpc_certificate: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield driver
 
 
-class TestPython(Scenarios):
+class TestPython(AllScenarios):
     """The scenarios with that client."""
 
     reports_route_codes = False

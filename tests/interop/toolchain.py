@@ -1,4 +1,4 @@
-"""Find Java, Maven, Go and Node.js, and build the client programs once for each version of their sources;
+"""Find Java, Maven, Go, Node.js and Cargo, and build the client programs once for each version of their sources;
 fetch the tests that kombu has for its transports.
 
 The results are kept in a cache directory whose name holds a hash of the sources, so that a second
@@ -31,6 +31,7 @@ GO_SOURCES = HERE / "go"
 GRPC_JAVA_SOURCES = HERE / "grpcclients" / "java"
 GRPC_GO_SOURCES = HERE / "grpcclients" / "go"
 GRPC_NODE_SOURCES = HERE / "grpcclients" / "node"
+GRPC_RUST_SOURCES = HERE / "grpcclients" / "rust"
 
 # What RocketMQ's own start scripts open to its store and to Netty.
 JVM_OPENS = (
@@ -81,6 +82,13 @@ def grpc_node_command() -> list[str]:
     require("node", "npm")
     sources = GRPC_NODE_SOURCES
     return ["node", str(_cached("interop-grpc-node", _fingerprint(sources), _build_node) / "program.js")]
+
+
+def grpc_rust_program() -> Path:
+    """Return the program with the Rust client of RocketMQ 5."""
+    require("cargo")
+    built = _cached("interop-grpc-rust", _fingerprint(GRPC_RUST_SOURCES), _build_rust)
+    return built / "target" / "debug" / "interop-grpc"
 
 
 def go_program() -> Path:
@@ -176,6 +184,13 @@ def _build_h2spec(home: Path) -> None:
 def _build_node(home: Path) -> None:
     shutil.copytree(GRPC_NODE_SOURCES, home, dirs_exist_ok=True)
     _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], home, home)
+
+
+def _build_rust(home: Path) -> None:
+    target = ("--target-dir", str(home / "target"))
+    _run(["cargo", "build", "--quiet", "--locked", *target], home, GRPC_RUST_SOURCES)
+    for left in ("build", "deps", ".fingerprint"):
+        shutil.rmtree(home / "target" / "debug" / left)
 
 
 def _unpack_kombu(home: Path) -> None:

@@ -210,11 +210,6 @@ class Call:
         self.fail(Status.UNAVAILABLE, "the server stops")
         self._notify(self.cancelled)
 
-    def end_stream(self) -> None:
-        """End a call whose requests are a stream, since it has no other end (called by the connection)."""
-        if self.method.takes_stream:
-            self.leave()
-
     def _notify(self, listener: Callable[[], None] | None) -> None:
         if listener is None:
             return
@@ -568,17 +563,17 @@ class GrpcPeer(asyncio.Protocol):
         self._outgoing.close()
 
     def retire(self) -> None:
-        """Tell the client to make its further calls elsewhere; those that came are answered. The client closes then."""
+        """Tell the client to make its further calls elsewhere; those that came are answered. The client closes then.
+
+        Streams of requests stay open: Node.js's client may crash when one fails while it shuts down.
+        """
         self.http2.leave()
-        for stream in list(self.http2.streams.values()):
-            if isinstance(stream.call, Call):
-                stream.call.end_stream()
 
     @property
     def is_busy(self) -> bool:
-        """Tell whether a whole request still waits for its answer."""
-        streams = self.http2.streams.values()
-        return any(isinstance(it.call, Call) and it.has_ended and not it.call.is_over for it in streams)
+        """Tell whether a whole request still waits for its answer. A stream of requests is none."""
+        calls = [it.call for it in self.http2.streams.values() if it.has_ended and isinstance(it.call, Call)]
+        return not all(call.is_over or call.method.takes_stream for call in calls)
 
     def sweep(self, now: float, idle_seconds_max: float) -> None:
         """Retire the connection if it has had no call for a time; the next sweep closes it, the one after cuts it."""

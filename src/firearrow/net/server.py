@@ -180,16 +180,18 @@ class Peer(asyncio.Protocol):
         self._take_read(requests)
 
     def _refuse(self, violation: str) -> None:
-        """Close the connection, unless its peer begins TLS or gRPC, or has named itself by a PROXY header."""
-        hello = self._wire.hello
-        takes_grpc = self._server.grpc_methods and (self._is_for_grpc or self._server.grpc_everywhere)
+        """Close the connection, unless its peer begins TLS or gRPC, or a balancer names it by a PROXY header."""
+        hello, methods = self._wire.hello, self._server.grpc_methods
+        takes_grpc = methods and (self._is_for_grpc or self._server.grpc_everywhere)
         if takes_grpc and hello.startswith(PROXY_HEADERS) and not self._is_named and self._transport is not None:
             HeaderReading(self._server.proxy_headers, self, self._transport).begin(hello)
             return
         if self._door.takes(self, self._transport, hello if hello[:1] == TLS_HELLO else b""):
             return
-        if hello.startswith(HELLO) and takes_grpc and self._transport is not None:
-            self._become_grpc(self._transport, hello)
+        if hello.startswith(HELLO) and takes_grpc and methods and self._transport is not None:
+            self._become_grpc(self._transport, hello, methods)
+        elif hello.startswith(HELLO) and methods is None:
+            self.leave()
         else:
             self.close(violation)
 
@@ -206,9 +208,9 @@ class Peer(asyncio.Protocol):
         if client is not None:
             self._take_name(client)
 
-    def _become_grpc(self, transport: asyncio.Transport, hello: bytes) -> None:
+    def _become_grpc(self, transport: asyncio.Transport, hello: bytes, methods: Mapping[bytes, Method]) -> None:
         """Leave the connection to a `GrpcPeer`; for remoting, it has ended."""
-        grpc = GrpcPeer(self._server, self._server.grpc_methods, self._server.grpc_limits, transport)
+        grpc = GrpcPeer(self._server, methods, self._server.grpc_limits, transport)
         grpc.address, grpc.host_bytes, grpc.heard_before = self.address, self.host_bytes, self.heard_before
         self._server.enter(grpc)
         self.connection_lost(None)
@@ -646,8 +648,8 @@ class Server:
     ) -> None:
         self.door = Door(tls, lambda: self.loop)
         self.handlers = handlers
-        self.grpc_methods: Mapping[bytes, Method] = {}
-        """gRPC methods by path; without methods, connections of gRPC are closed."""
+        self.grpc_methods: Mapping[bytes, Method] | None = {}
+        """gRPC methods by path; without methods, connections of gRPC are closed. None before a stop."""
         self.grpc_limits = GrpcLimits()
         self.grpc_door: Door | None = None  # of ports for gRPC, None for the door of all
         self.grpc_everywhere = True  # False: only ports for gRPC (``serve_also``) serve it
@@ -727,8 +729,8 @@ class Server:
         return self._all_gone is not None
 
     def retire_grpc(self) -> None:
-        """Take no more calls of gRPC, and end streams of requests; other pending calls go on."""
-        self.grpc_methods = {}
+        """Take no more calls of gRPC; pending ones go on."""
+        self.grpc_methods = None
         for peer in list(self.grpc_peers):
             peer.retire()
 

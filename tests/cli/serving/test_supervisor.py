@@ -28,7 +28,7 @@ from tests.broker.serving import until
 from tests.cli.serving.test_serve import STOP_SECONDS_MAX, last_line, read_line, running, stop
 from tests.loglines import told
 
-READY = re.compile(r"ready namesrv=(\S+) broker-a=(\S+) broker-b=(\S+)\n")
+READY = re.compile(r"ready namesrv=(\S+) broker-a=(\S+) broker-b=(\S+) grpc=\S+\n")
 LATE_SECONDS = 30
 
 

@@ -2,11 +2,11 @@
 
 Standard output gets one line, when every server answers and the broker is registered:
 
-    ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911
+    ready namesrv=127.0.0.1:9876 broker=127.0.0.1:10911 grpc=127.0.0.1:8081
 
 Several brokers appear with their names:
 
-    ready namesrv=127.0.0.1:9876 broker-a=127.0.0.1:10911 broker-b=127.0.0.1:10921
+    ready namesrv=127.0.0.1:9876 broker-a=127.0.0.1:10911 broker-b=127.0.0.1:10921 grpc=127.0.0.1:8081
 
 Name servers without the registration are named at the end; the broker goes on trying:
 
@@ -28,7 +28,7 @@ import resource
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -90,8 +90,9 @@ class Served(msgspec.Struct):
 
     def named(self) -> dict[str, str]:
         """Give the address of each server by its name."""
-        named = {"namesrv": self.namesrv, "controller": self.controller, "broker": self.broker, "grpc": self.grpc}
-        return {name: at for name, at in named.items() if at} | self.brokers
+        named = {"namesrv": self.namesrv, "controller": self.controller, "broker": self.broker}
+        last = {"grpc": self.grpc}
+        return {name: at for name, at in {**named, **self.brokers, **last}.items() if at}
 
 
 def run(
@@ -210,11 +211,13 @@ async def _start(plan: ServerPlan, options: ServerOptions | None, clock: Clock, 
     if plan.brokers:
         assert options is not None, "the supervisor asks for configurations again"
         assert served.namesrv is not None, "their name server runs here"
-        await _start_brokers(plan, options, served, stack)
+        await _start_brokers(plan, options, served, clock, stack)
     return served
 
 
-async def _start_brokers(plan: ServerPlan, options: ServerOptions, served: Served, stack: AsyncExitStack) -> None:
+async def _start_brokers(
+    plan: ServerPlan, options: ServerOptions, served: Served, clock: Clock, stack: AsyncExitStack
+) -> None:
     from firearrow.cli.serving.supervisor import Supervisor
 
     namesrv = served.namesrv or ""
@@ -233,6 +236,9 @@ async def _start_brokers(plan: ServerPlan, options: ServerOptions, served: Serve
     stack.push_async_callback(supervisor.stop)
     served.brokers = supervisor.addresses
     served.not_registered_with = supervisor.not_registered_with
+    if plan.proxy is not None:  # one for all, since a broker's own port would have its own queues only
+        config = msgspec.structs.replace(plan.proxy, namesrv_addr=namesrv)
+        served.grpc = await _if_possible(plan, lambda: _start_proxy(config, clock, stack, shares_port=False))
 
 
 async def _start_workers(plan: ServerPlan, options: ServerOptions, stack: AsyncExitStack) -> str:
@@ -297,29 +303,36 @@ async def _start_broker(config: BrokerConfig, plan: ServerPlan, clock: Clock, st
 
 
 async def _start_grpc(server: Broker, plan: ServerPlan, clock: Clock, stack: AsyncExitStack) -> str | None:
-    """Serve gRPC clients beside the broker's own; give the address, None if that is not wanted or not possible.
+    """Serve gRPC clients beside the broker's own; give the address, None if that is not wanted or not possible."""
+    config = plan.proxy
+    if config is None:
+        return None
+
+    async def start() -> str:
+        from firearrow.proxy.local import LocalProxy
+
+        proxy = LocalProxy(server, config, clock)
+        bind = server.config.bind_address
+        with _explained("the gRPC port", bind, config.grpc_server_port):
+            port = await proxy.start(bind)
+        stack.push_async_callback(proxy.stop)
+        return endpoint(host_and_port(server.address)[0], port)
+
+    return await _if_possible(plan, start)
+
+
+async def _if_possible(plan: ServerPlan, start: Callable[[], Awaitable[str]]) -> str | None:
+    """Serve gRPC; give its address, or None if it is not possible.
 
     A port that nobody asked for may be another program's, and protobuf may be missing: both are only logged.
     """
-    if plan.proxy is None:
-        return None
     try:
-        from firearrow.proxy.local import LocalProxy
-    except ConfigError as error:
-        log.warning("gRPC is not served", extra={"error": error})
-        return None
-    proxy = LocalProxy(server, plan.proxy, clock)
-    bind = server.config.bind_address
-    try:
-        with _explained("the gRPC port", bind, plan.proxy.grpc_server_port):
-            port = await proxy.start(bind)
-    except CannotServe as error:
+        return await start()
+    except (CannotServe, ConfigError) as error:
         if plan.is_grpc_port_given:
             raise
         log.warning("gRPC is not served", extra={"error": error})
         return None
-    stack.push_async_callback(proxy.stop)
-    return endpoint(host_and_port(server.address)[0], port)
 
 
 def _registering_with(namesrv: str | None, config: BrokerConfig) -> BrokerConfig:

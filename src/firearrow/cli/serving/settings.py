@@ -184,10 +184,11 @@ def _several(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
     root = store.root_path.absolute()
     check_several(root, own)
     known = NamesrvConfig, BrokerConfig, StoreConfig
-    _, rest = _grpc_of(broker, shared, rest)
+    proxy, rest = _grpc_of(broker, shared, rest)
     notes = review(rest, *known, servers=KEY_GROUPS + NAMESRV_GROUPS)
     not_theirs = keys(NamesrvConfig).keys() - keys(BrokerConfig).keys()
     plain = {name: text for name, text in shared.items() if name not in not_theirs}
+    plain["enableGrpc"] = "false"  # one proxy serves all
     brokers = broker_plans(plain, own, root, thrown_away=options.ephemeral)
     for one in brokers:
         of_broker(one.pairs)
@@ -200,7 +201,15 @@ def _several(options: ServeOptions, pairs: dict[str, str]) -> ServerPlan:
         notes=notes,
         controller=controller,
         brokers=brokers,
+        proxy=None if proxy is None else _of_all(proxy, broker),
+        is_grpc_port_given="grpcServerPort" in shared,
     )
+
+
+def _of_all(proxy: ProxyConfig, broker: BrokerConfig) -> ProxyConfig:
+    """Give the proxy of several brokers the bind address and the encryption of the brokers, and no metrics."""
+    tls = {key: getattr(broker, key) for key in TLS_FIELDS}
+    return msgspec.structs.replace(proxy, bind_address=broker.bind_address, metrics_exporter_type="DISABLE", **tls)
 
 
 def _namesrv_port(options: ServeOptions) -> int:
