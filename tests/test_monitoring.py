@@ -5,18 +5,18 @@ from __future__ import annotations
 import json
 import re
 
-from firearrow.broker.metrics.families import ROWS
 from tests import scrapes
 from tools import monitoring
 
 
 def test_files_are_those_that_the_tool_writes() -> None:
     assert monitoring.DASHBOARD.read_text(encoding="utf-8") == monitoring.dashboard()
+    assert monitoring.GRPC_DASHBOARD.read_text(encoding="utf-8") == monitoring.grpc_dashboard()
     assert monitoring.ALERTS.read_text(encoding="utf-8") == monitoring.alerts()
 
 
 def test_each_metric_that_is_asked_for_exists() -> None:
-    named = monitoring.metrics_in(monitoring.dashboard() + monitoring.alerts())
+    named = monitoring.metrics_in(monitoring.dashboard() + monitoring.grpc_dashboard() + monitoring.alerts())
     assert named
     assert named - monitoring.metrics_offered() == set()
 
@@ -29,8 +29,8 @@ def test_the_original_has_them_as_well() -> None:
 
 
 def test_labels_that_are_asked_for_are_those_of_their_metric() -> None:
-    of = {row.family.name: {*row.family.labels, *scrapes.COMMON, "le"} for row in ROWS}
-    panels = [panel for _, charts in monitoring.BOARD for panel in charts]
+    of = {family.name: {*family.labels, *scrapes.COMMON, "le"} for family in monitoring.families_offered()}
+    panels = [panel for _, charts in (*monitoring.BOARD, *monitoring.GRPC_BOARD) for panel in charts]
     expressions = [query for panel in panels for query, _ in panel.queries]
     expressions += [rule.expression for rule in monitoring.RULES]
     for expression in expressions:

@@ -279,7 +279,6 @@ def test_no_module_is_dead() -> None:
     entries = {"firearrow", "firearrow.__main__", "firearrow.cli.serving.brokerprocess", "firearrow.client.blocking"}
     entries |= {"firearrow.cli.serving.workerprocess"}
     entries |= {f"firearrow.testing{module}" for module in ("", ".fs", ".loop", ".plugin")}
-    entries |= {f"firearrow.proxy.{module}" for module in ("health", "otlpmessages", "reflection")}
     entries |= {f"firearrow.integrations{module}" for module in ("", ".kombu", ".taskiq")}
     entries |= {f"firearrow.cli.pipeline.{job.report.partition(':')[0]}" for job in JOBS}
     entries |= {f"firearrow.cli.{row.place.partition(':')[0]}" for row in COMMANDS}

@@ -1,7 +1,8 @@
-"""Write the monitoring files below `packaging/`: a dashboard for Grafana, alerts for Prometheus.
+"""Write the monitoring files below `packaging/`: dashboards for Grafana, alerts for Prometheus.
 
-Both use metrics of RocketMQ 5, which the original broker has as well. `tests/test_monitoring.py` checks that
-the files are up to date, and that each metric in them exists.
+The dashboard of brokers and the alerts use metrics of RocketMQ 5, which the original broker has as well. The dashboard
+of gRPC clients uses Firearrow's. `tests/test_monitoring.py` checks that the files are up to date, and that each metric
+in them exists.
 """
 
 from __future__ import annotations
@@ -9,13 +10,18 @@ from __future__ import annotations
 import json
 import re
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from firearrow.broker.metrics.families import ROWS
+from firearrow.net.exposition import Family
+from firearrow.proxy.clientmetrics import FAMILIES
+from firearrow.proxy.metrics import ROWS as PROXY_ROWS
 
 PACKAGING: Final = Path(__file__).parent.parent / "packaging"
 DASHBOARD: Final = PACKAGING / "grafana-dashboard.json"
+GRPC_DASHBOARD: Final = PACKAGING / "grafana-dashboard-grpc.json"
 ALERTS: Final = PACKAGING / "prometheus-alerts.yml"
 _WIDTH: Final = 24  # of a dashboard, in Grafana's units
 _PANEL_HEIGHT: Final = 8
@@ -25,6 +31,9 @@ _OF: Final = "{" + _CHOSEN + "}"
 # Else brokers' own topics crowd the charts, and pulls that wait for messages hide all others.
 _OF_USERS: Final = "{" + _CHOSEN + ',is_system="false"}'
 _AT_ONCE: Final = "{" + _CHOSEN + ',is_long_polling="false"}'
+
+
+_ERRORS: Final = "{" + _CHOSEN + ',response_code!~"ok|message_not_found"}'
 
 
 class Panel(NamedTuple):
@@ -161,6 +170,53 @@ BOARD: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
     ),
 )  # fmt: skip
 
+GRPC_BOARD: Final[tuple[tuple[str, tuple[Panel, ...]], ...]] = (
+    (
+        "Calls",
+        (
+            Panel("Calls", ((_rate("proxy_rpc_latency_milliseconds_count", "method"), "{{method}}"),), "reqps"),
+            Panel(
+                "Errors",
+                ((_rate("proxy_rpc_latency_milliseconds_count", "method, response_code", _ERRORS),
+                  "{{method}} {{response_code}}"),),
+                "reqps",
+            ),
+            Panel(
+                "Duration",
+                ((_quantile(0.99, "proxy_rpc_latency_milliseconds", "method", _AT_ONCE), "99 % {{method}}"),),
+                "ms",
+            ),
+        ),
+    ),
+    (
+        "Clients",
+        (
+            Panel("Clients", ((_sum("proxy_clients", "client_type"), "{{client_type}}"),)),
+            Panel(
+                "Connections and streams",
+                (
+                    (_sum("proxy_connections", "node_id"), "connections {{node_id}}"),
+                    (_sum("proxy_telemetry_streams", "node_id"), "streams {{node_id}}"),
+                ),
+            ),
+            Panel("Pending receives", ((_sum("proxy_pending_receives", "method"), "{{method}}"),)),
+            Panel("Renewed messages", ((_sum("proxy_renewed_messages", "node_id"), "{{node_id}}"),)),
+        ),
+    ),
+    (
+        "Measured by clients",
+        (
+            Panel("Sends", ((_quantile(0.99, "send_cost_time", "topic", _OF), "99 % {{topic}}"),), "ms"),
+            Panel("Deliveries", ((_quantile(0.99, "delivery_latency", "consumer_group, topic", _OF),
+                                  "99 % {{consumer_group}} {{topic}}"),), "ms"),
+            Panel("Processing", ((_quantile(0.99, "process_time", "consumer_group, topic", _OF),
+                                  "99 % {{consumer_group}} {{topic}}"),), "ms"),
+            Panel("Cached messages", ((_sum("consumer_cached_messages", "consumer_group, topic"),
+                                       "{{consumer_group}} {{topic}}"),)),
+        ),
+    ),
+)  # fmt: skip
+
 # The limits are those of `firearrow check`: what is critical there wakes somebody here.
 RULES: Final = (
     Alert("RocketmqBrokerDown", 'up{job="rocketmq"} == 0', 2, "critical",
@@ -195,22 +251,37 @@ def metrics_in(text: str) -> set[str]:
     return set(_METRIC.findall(text))
 
 
+def families_offered() -> list[Family]:
+    """Return all families that a scrape may have."""
+    return [*(row.family for row in ROWS), *(row.family for row in PROXY_ROWS), *FAMILIES.values()]
+
+
 def metrics_offered() -> set[str]:
     """Return all names that a scrape may have."""
     names: set[str] = set()
-    for row in ROWS:
-        name = row.family.name
-        parts = ("_bucket", "_count", "_sum") if row.family.kind == "histogram" else ("",)
+    for family in families_offered():
+        name = family.name
+        parts = ("_bucket", "_count", "_sum") if family.kind == "histogram" else ("",)
         names |= {name + part for part in parts}
     return names
 
 
 def dashboard() -> str:
-    """Return the dashboard in Grafana's import format."""
+    """Return the dashboard of brokers in Grafana's import format."""
+    return _board("RocketMQ brokers", "firearrow-brokers", "rocketmq_topic_number", BOARD)
+
+
+def grpc_dashboard() -> str:
+    """Return the dashboard of gRPC clients."""
+    return _board("RocketMQ gRPC clients", "firearrow-grpc", "rocketmq_proxy_up", GRPC_BOARD)
+
+
+def _board(title: str, uid: str, sign: str, rows: Sequence[tuple[str, tuple[Panel, ...]]]) -> str:
+    """Return a dashboard; ``sign`` is the metric that names the clusters and brokers."""
     panels: list[dict[str, Any]] = []
     top = 0
-    for title, charts in BOARD:
-        panels.append({"type": "row", "title": title, "collapsed": False,
+    for name, charts in rows:
+        panels.append({"type": "row", "title": name, "collapsed": False,
                        "gridPos": {"h": 1, "w": _WIDTH, "x": 0, "y": top}})  # fmt: skip
         top += 1
         width = _WIDTH // len(charts)
@@ -219,17 +290,17 @@ def dashboard() -> str:
     for number, panel in enumerate(panels, 1):
         panel["id"] = number
     board = {
-        "title": "RocketMQ brokers",
-        "uid": "firearrow-brokers",
+        "title": title,
+        "uid": uid,
         "tags": ["rocketmq", "firearrow"],
         "schemaVersion": 39,
         "refresh": "30s",
         "time": {"from": "now-3h", "to": "now"},
         "templating": {"list": [
             {"name": "source", "label": "Source", "type": "datasource", "query": "prometheus"},
-            _variable("cluster", "Cluster", "label_values(rocketmq_topic_number, cluster)"),
+            _variable("cluster", "Cluster", f"label_values({sign}, cluster)"),
             _variable("broker", "Broker",
-                      'label_values(rocketmq_topic_number{cluster=~"$cluster"}, node_id)'),
+                      f'label_values({sign}{{cluster=~"$cluster"}}, node_id)'),
         ]},
         "panels": panels,
     }  # fmt: skip
@@ -283,8 +354,9 @@ def alerts() -> str:
 
 
 def main() -> int:
-    """Write both files."""
+    """Write the files."""
     DASHBOARD.write_text(dashboard(), encoding="utf-8")
+    GRPC_DASHBOARD.write_text(grpc_dashboard(), encoding="utf-8")
     ALERTS.write_text(alerts(), encoding="utf-8")
     return 0
 

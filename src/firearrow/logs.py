@@ -60,6 +60,11 @@ def configure(level: str, form: LogFormat, stream: IO[str] | None = None, *, ser
     logging.basicConfig(level=level.upper(), handlers=[handler], force=True)
 
 
+def set_level(level: str) -> None:
+    """Set the lowest level of Firearrow's own records, whatever `configure` has set for all."""
+    logging.getLogger(__package__).setLevel(level)
+
+
 def configure_if_nobody_does() -> None:
     """Send warnings to standard error, with their fields, as long as logging is not configured.
 

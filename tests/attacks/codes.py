@@ -96,6 +96,7 @@ REACHES: Final[Mapping[Code, Reach]] = {
         Code.NOTIFICATION, Code.POLLING_INFO, Code.POP_ROLLBACK, Code.POP_LITE_MESSAGE,
         Code.LITE_SUBSCRIPTION_CTL, Code.GET_BROKER_LITE_INFO, Code.GET_PARENT_TOPIC_INFO,
         Code.TRIGGER_LITE_DISPATCH, Code.BATCH_ACK_MESSAGE, Code.FOLLOW_STATE,
+        Code.DELETE_SUBSCRIPTION,
     ),
     Reach(),
 )  # fmt: skip

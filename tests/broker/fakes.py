@@ -22,6 +22,7 @@ from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.metrics.stats import BrokerStats
 from firearrow.broker.offsets.feature import offset_handlers
 from firearrow.broker.offsets.table import ConsumerOffsets
+from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.pop.waiting import HeldPops
@@ -309,6 +310,7 @@ class FakeBroker:
             Replicas(self.settings.store),
             Senders(),
         )
+        self.in_flight = InFlight(self.settings, always=True)
         context, filters, waiting = self.context, self.filters, (self.held, *held)
         tables = (
             {
@@ -318,7 +320,7 @@ class FakeBroker:
             administration_handlers(context, DelayOffsets(self.clock), timers, timer_counts),
             topic_handlers(context),
             group_handlers(context, self.locks, filters, RequestModes(None, 0), routes),
-            offset_handlers(context, *waiting),
+            offset_handlers(context, *waiting, self.in_flight.count),
             query_handlers(context, filters),
         )
         self._handlers: dict[int, Any] = {int(code): it for table in tables for code, it in table.items()}

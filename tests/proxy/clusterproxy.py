@@ -34,16 +34,23 @@ def asked(question: Callable[[Client], Awaitable[T]], access: Access = OPEN) -> 
 @contextmanager
 def proxy_of(name_server: str, **keys: object) -> Iterator[str]:
     """Run a proxy on another thread's loop; yield its address."""
+    with cluster_proxy(name_server, **keys) as proxy:
+        yield f"127.0.0.1:{proxy.port}"
+
+
+@contextmanager
+def cluster_proxy(name_server: str, **keys: object) -> Iterator[ClusterProxy]:
+    """Run a proxy on another thread's loop; yield it."""
 
     @asynccontextmanager
-    async def running() -> AsyncIterator[str]:
+    async def running() -> AsyncIterator[ClusterProxy]:
         pairs = {"namesrvAddr": name_server, "grpcServerPort": 0, "bindAddress": "127.0.0.1", **keys}
         proxy = ClusterProxy(load(fastjson.dumps(pairs))[0], "127.0.0.1", SystemClock())
-        port = await proxy.start()
+        await proxy.start()
         try:
-            yield f"127.0.0.1:{port}"
+            yield proxy
         finally:
             await proxy.stop()
 
-    with in_thread(running) as address:
-        yield address
+    with in_thread(running) as proxy:
+        yield proxy

@@ -13,6 +13,7 @@ import grpc
 from firearrow.proxy import messages as m
 
 SERVICE: Final = "/apache.rocketmq.v2.MessagingService"
+ADMIN: Final = "/apache.rocketmq.v2.Admin"
 SECONDS_MAX: Final = 30.0
 OPTIONS: Final = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
 _numbers = count()
@@ -68,6 +69,17 @@ class Rpcs:
             request, timeout=seconds, metadata=list(self.metadata.items())
         )
         return found
+
+    def admin(self, name: str, request: Any, seconds: float = SECONDS_MAX) -> Any:
+        """Call an RPC of the Admin service."""
+        return self.begun_admin(name, request, seconds).result()
+
+    def begun_admin(self, name: str, request: Any, seconds: float = SECONDS_MAX) -> Any:
+        """Begin a call of the Admin service; its `result` is the answer."""
+        answer = m.ListMessageResponse if name == "QueryMessage" else getattr(m, f"{name}Response")
+        return self._channel.unary_unary(f"{ADMIN}/{name}", None, answer.FromString).future(
+            request.SerializeToString(), timeout=seconds, metadata=list(self.metadata.items())
+        )
 
     def future(self, name: str, request: Any, seconds: float = SECONDS_MAX) -> Any:
         """Begin the call of an RPC with one answer; its ``result()`` is the answer."""

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from firearrow.net.replies import Reply
 from firearrow.proxy.brokers import Asked, Link, QueueAt, TopicRoute
-from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.bodies import Route, TopicConfig
 from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.command import Command
 from firearrow.wire.frame import AnyCommand
@@ -69,6 +69,12 @@ class SilentBrokers:
 
     async def route(self, topic: str) -> TopicRoute:
         return TopicRoute([])
+
+    async def names(self) -> Sequence[str]:
+        return [BROKER]
+
+    async def remoting_route(self, topic: str) -> Route:
+        return Route()
 
     async def write_queues(self, topic: str) -> Sequence[QueueAt]:
         return [(BROKER, 0)]

@@ -55,6 +55,7 @@ from firearrow.clock import Clock
 from firearrow.errors import CannotListen
 from firearrow.events import Events
 from firearrow.message.hosts import Host, pack_host
+from firearrow.net.exposition import MetricPart
 from firearrow.net.operations import Operations
 from firearrow.net.server import BulkHandler, Handler, Server
 from firearrow.services import Service
@@ -120,6 +121,8 @@ class Broker:
         self._serving = Serving(self._server)
         check_role(config, store_config)
         self.services: list[Service] = []
+        self.other_metrics: list[MetricPart] = []
+        """Metrics of parts outside of the broker, shown with its own."""
         self.users: Metadata | None = None
         self.address = ""
 
@@ -267,7 +270,8 @@ class Broker:
         pulling, popping, routes = self.pulling, self.popping, self.registering.routes
         self.topics_feature.connect(context)
         self.groups_feature.connect(context, saving, routes)
-        self.offsets_feature.connect(context, saving, pulling.held, popping.held, popping.held_notifications)
+        waiting = pulling.held, popping.held, popping.held_notifications
+        self.offsets_feature.connect(context, saving, *waiting, popping.in_flight.count)
         self.delaying.connect(self.sending.puts, saving)
         self.timing.connect(context, self.replication.sync)
         self.transactions.connect(context, saving)
@@ -375,6 +379,7 @@ class Broker:
             popping.in_flight,
             popping.revive_queues,
             [],
+            self.other_metrics,
         )
 
     @property

@@ -29,7 +29,7 @@ NS_OF_MS: Final = 1_000_000
 SAY_AGAIN_SECONDS: Final = 600.0  # between two log lines while a collector stays away
 LAST_SECONDS_MAX: Final = 2.0  # for the last export, during a stop
 _UNITS: Final = {"_milliseconds": "milliseconds", "_microseconds": "us", "_seconds": "seconds", "_bytes": "bytes"}
-_OWN_UNIT: Final = "_behind_bytes"  # a name with this ending contains its unit
+_OWN_UNITS: Final = ("_behind_bytes", "_cached_bytes")  # a name with such an ending contains its unit
 
 
 class FamilyValues(NamedTuple):
@@ -53,7 +53,7 @@ class FamilyValues(NamedTuple):
     def _suffix(self) -> str:
         name = self.family.name
         found = (suffix for suffix in _UNITS if name.endswith(suffix))
-        return "" if name.endswith(_OWN_UNIT) else next(found, "")
+        return "" if name.endswith(_OWN_UNITS) else next(found, "")
 
 
 Send = Callable[[Labels, Sequence[FamilyValues]], None]

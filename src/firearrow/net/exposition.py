@@ -7,7 +7,7 @@ rocketmq_messages_in_total{cluster="DefaultCluster",...,topic="T",message_type="
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal, NamedTuple, TypeVar
 
 from firearrow.net.meter import Histogram
@@ -44,6 +44,13 @@ TARGET: Final = Family("target_info", "gauge", "What is scraped")
 Samples = Iterator[tuple[Family, Iterable[MetricSample]] | None]
 """Families with their values; None where the gathering takes long and may continue in a later turn of the event loop.
 """
+
+
+class MetricPart(NamedTuple):
+    """Metrics of a part that a server may have; ``families`` are all that its samples may be of."""
+
+    families: Sequence[Family]
+    samples: Callable[[], Iterator[tuple[Family, Iterable[MetricSample]]]]
 
 
 class Metrics(NamedTuple):

@@ -50,6 +50,10 @@ class Users(Protocol):
         """Raise ProxyError unless a user may consume as a group."""
         ...
 
+    def check_cluster(self, user: str | None, address: str, action: Action) -> None:
+        """Raise ProxyError unless a user may do an action on the cluster."""
+        ...
+
 
 class Anyone:
     """No check."""
@@ -62,6 +66,9 @@ class Anyone:
         """Allow everything."""
 
     def check_group(self, user: str | None, address: str, group: str) -> None:
+        """Allow everything."""
+
+    def check_cluster(self, user: str | None, address: str, action: Action) -> None:
         """Allow everything."""
 
 
@@ -78,10 +85,11 @@ class Control(Protocol):
 
 
 class Signed:
-    """Check of signatures and rights; ``control`` returns the present users and rights."""
+    """Check of signatures and rights; ``control`` returns the present users and rights of ``cluster``."""
 
-    def __init__(self, control: Callable[[], Control]) -> None:
+    def __init__(self, control: Callable[[], Control], cluster: str = "") -> None:
         self._control = control
+        self._cluster = cluster
 
     def check_topic(self, user: str | None, address: str, topic: str, *actions: Action) -> None:
         """Raise ProxyError unless a user may do one of the actions on a topic."""
@@ -90,6 +98,10 @@ class Signed:
     def check_group(self, user: str | None, address: str, group: str) -> None:
         """Raise ProxyError unless a user may consume as a group."""
         self._check(user, address, ResourceType.GROUP, group, (Action.SUB,))
+
+    def check_cluster(self, user: str | None, address: str, action: Action) -> None:
+        """Raise ProxyError unless a user may do an action on the cluster."""
+        self._check(user, address, ResourceType.CLUSTER, self._cluster, (action,))
 
     def _check(self, user: str | None, address: str, kind: ResourceType, name: str, actions: Sequence[Action]) -> None:
         assert user is not None, "a call without a user is refused"

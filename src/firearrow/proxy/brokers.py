@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple, Protocol
 
 from firearrow.net.replies import Reply, Running
-from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.bodies import Route, TopicConfig
 from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
@@ -105,6 +105,14 @@ class Brokers(Protocol):
 
     def route(self, topic: str) -> Running[TopicRoute]:
         """Return the route of a topic for clients; ProxyError if there is none."""
+        ...
+
+    def names(self) -> Running[Sequence[str]]:
+        """Return the names of all brokers."""
+        ...
+
+    def remoting_route(self, topic: str) -> Running[Route]:
+        """Return the route of a topic for clients that speak remoting; ProxyError if there is none."""
         ...
 
     def write_queues(self, topic: str) -> Running[Sequence[QueueAt]]:

@@ -19,6 +19,7 @@ from firearrow.net.grpc import Call, Method
 from firearrow.net.replies import Reply, Running, run
 from firearrow.proxy.brokers import Link
 from firearrow.proxy.messages import Code, Status
+from firearrow.proxy.meter import CANCELLED, CallMeter
 from firearrow.proxy.statuses import ProxyError, status_of
 
 log = logging.getLogger(__name__)
@@ -77,6 +78,17 @@ def text_of(fields: Mapping[bytes, bytes], name: bytes) -> str:
     return fields.get(name, b"").decode("utf-8", "replace")
 
 
+class Door(NamedTuple):
+    """Entry of all calls.
+
+    ``open`` returns the context of a call. It raises ProxyError for a call that is refused whatever it asks: it proves
+    no user, or it names no client. ``meter`` measures the calls, if metrics are wanted.
+    """
+
+    open: Callable[[Call], Context]
+    meter: CallMeter | None = None
+
+
 class CallLimit:
     """Limit on the pending calls of one kind."""
 
@@ -90,12 +102,6 @@ class CallLimit:
         """Raise ProxyError unless one more call may be pending."""
         if self.pending >= self.calls_max:
             raise ProxyError(Code.TOO_MANY_REQUESTS, "flow limit")
-
-
-Opening = Callable[[Call], Context]
-"""Returns the context of a call. Raises ProxyError for a call that is refused whatever it asks: it proves no user, or
-it names no client.
-"""
 
 
 def client_id_of(call: Call) -> str:
@@ -132,7 +138,7 @@ def unary(
     name: str,
     request: type[Request],
     answer: Callable[..., Answer],
-    opening: Opening,
+    door: Door,
     limit: CallLimit,
     serve: Callable[[Context, Request], Running[Answer]],
     *,
@@ -143,19 +149,23 @@ def unary(
 
     Beyond the limit, the answer repeats the request's field ``echoed``: a client keeps the handle of an answer.
     """
+    opening, meter = door
 
     def handle(call: Call, data: bytes) -> bytes | None:
         def failed(error: Exception) -> None:
-            limit.pending -= 1
-            call.answer(answer(status=failure(call, error)).SerializeToString())
+            done(answer(status=failure(call, error)))
 
         def done(message: Answer) -> None:
             limit.pending -= 1
             call.answer(message.SerializeToString())
+            if meter is not None:
+                meter.count(name, message.status.code, call.received_ms)
 
         def cancelled() -> None:
             limit.pending -= 1
             running.cancel()
+            if meter is not None:
+                meter.count(name, CANCELLED, call.received_ms)
 
         kept: dict[str, str] = {}
         try:
@@ -165,7 +175,9 @@ def unary(
                 kept[echoed] = getattr(message, echoed)
             limit.check()
         except ProxyError as error:
-            return answer(status=status_of(error), **kept).SerializeToString()
+            limit.pending += 1
+            done(answer(status=status_of(error), **kept))
+            return None
         limit.pending += 1
         running = run(serve(context, message), done, failed)
         if not call.is_over:
@@ -178,21 +190,41 @@ def unary(
 def streaming(
     name: str,
     request: type[Request],
-    opening: Opening,
+    door: Door,
     limit: CallLimit,
-    serve: Callable[[Context, Request], Running[None]],
+    serve: Callable[[Context, Request], Running[int]],
     fail: Callable[[Call, Status], None],
 ) -> Method:
     """Make the method of a call with one request and an answer of several messages, which ``serve`` sends.
 
     The call does not count as pending, since it may wait for messages for long. It goes on when the client has given
-    the call up: the messages of a late pop are made visible again. ``fail`` sends the answer to a call that failed, and
-    ends it.
+    the call up: the messages of a late pop are made visible again. ``serve`` returns the code of its answer. ``fail``
+    sends the answer to a call that failed, and ends it.
     """
+    opening, meter = door
 
     def handle(call: Call, data: bytes) -> bytes | None:
+        begun: int | None = None
+        is_over = False
+
+        def count(code: int) -> None:
+            nonlocal is_over
+            is_over = True
+            if meter is None:
+                return
+            if begun is None:
+                meter.count(name, code, call.received_ms)
+            else:
+                meter.end(name, code, call.received_ms, begun)
+
         def failed(error: Exception) -> None:
-            fail(call, failure(call, error))
+            outcome = failure(call, error)
+            fail(call, outcome)
+            count(outcome.code)
+
+        def done(code: int) -> None:
+            call.end()
+            count(code)
 
         try:
             context = opening(call)
@@ -201,7 +233,9 @@ def streaming(
         except ProxyError as error:
             failed(error)
             return None
-        run(serve(context, message), lambda _: call.end(), failed)
+        run(serve(context, message), done, failed)
+        if meter is not None and not is_over:
+            begun = meter.begin(name)
         return None
 
     return Method(name, handle)

@@ -48,7 +48,7 @@ from firearrow.proxy.messages import (
 from firearrow.proxy.settings import LITE_BIND_TOPIC, check_bound, merged
 from firearrow.proxy.statuses import ProxyError, status
 from firearrow.proxy.transactionids import TransactionId
-from firearrow.proxy.validation import check_filter, check_group, check_topic
+from firearrow.proxy.validation import check_client_properties, check_filter, check_group, check_topic
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import (
     CONSUME_ACTIVELY,
@@ -217,17 +217,22 @@ class Clients:
 
     # --- settings ---
 
-    def telemetry(self, context: Context, command: TelemetryCommand, limit: CallLimit) -> None:
-        """Take a command of a client from its stream; its settings count as a pending call."""
+    def telemetry(
+        self, context: Context, command: TelemetryCommand, limit: CallLimit, answered: Callable[[Call, int], None]
+    ) -> None:
+        """Take a command of a client from its stream; its settings count as a pending call. ``answered`` gets the code
+        of each answer to settings.
+        """
         call = context.call
 
         def settled(settings: Settings) -> None:
             limit.pending -= 1
             call.send(TelemetryCommand(status=status(Code.OK), settings=settings).SerializeToString())
+            answered(call, Code.OK)
 
         def failed(error: Exception) -> None:
             limit.pending -= 1
-            _fail_stream(call, error)
+            answered(call, _fail_stream(call, error))
 
         kind = command.WhichOneof("command")
         if kind == "settings":
@@ -252,6 +257,7 @@ class Clients:
 
     async def _settle(self, context: Context, settings: Settings, stream: Call | None) -> Settings:
         group = None
+        check_client_properties(settings)
         _check_size(settings)
         if settings.HasField("publishing"):
             for number, topic in enumerate(settings.publishing.topics):
@@ -480,6 +486,7 @@ class Clients:
         if client is None or client.stream is not context.call:
             return
         client.stream = None
+        client.settings.ClearField("client_properties")  # they are the stream's
         self._streamless[client.key] = client
         for nonce in [nonce for nonce, question in self._questions.items() if question.client is client]:
             self._give_up(nonce, f"client {client.client_id} has ended its telemetry stream")
@@ -533,19 +540,20 @@ def _check_kind(settings: Settings, group: SubscriptionGroupConfig | None) -> No
         check_bound(name, parent, subscription.subscriptions[0].topic.name)
 
 
-def _fail_stream(call: Call, error: Exception) -> None:
-    """End a stream whose settings are refused.
+def _fail_stream(call: Call, error: Exception) -> int:
+    """End a stream whose settings are refused, and return their code.
 
     Source: RocketMQ's ``ClientActivity#processTelemetryException``.
     """
     found = failure(call, error)
-    if found.code in (Code.UNAUTHORIZED, Code.TOO_MANY_REQUESTS):
+    if found.code in (Code.UNAUTHORIZED, Code.TOO_MANY_REQUESTS, Code.INVALID_CLIENT_PROPERTIES):
         call.send(TelemetryCommand(status=found).SerializeToString())
         call.end()
-        return
+        return found.code
     text = f"process client telemetryCommand failed. {found.message}"
     is_clients = isinstance(error, ProxyError) and Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR
     call.fail(CallStatus.INVALID_ARGUMENT if is_clients else CallStatus.INTERNAL, text)
+    return found.code
 
 
 def _recover(client: Client, asked: Asked) -> None:
@@ -569,6 +577,7 @@ def _running_info(client: Client, trace: str | None = None) -> ConsumerRunningIn
     settings = client.settings
     kind = CONSUME_PASSIVELY if settings.client_type in _PASSIVE else CONSUME_ACTIVELY
     properties = {
+        **settings.client_properties,
         "PROP_CONSUME_TYPE": kind,
         "PROP_CONSUMEORDERLY": str(settings.subscription.fifo).lower(),
         "PROP_CLIENT_VERSION": client.version,

@@ -32,7 +32,9 @@ from firearrow.net import tls
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of
 from firearrow.net.client import Client, Handler, ServerRequest
+from firearrow.net.exposition import Metrics
 from firearrow.net.grpc import drain
+from firearrow.net.operations import Operations, pages_of_server
 from firearrow.net.proxyheaders import networks_of
 from firearrow.net.replies import Reply, in_task, run
 from firearrow.net.server import Server
@@ -43,6 +45,8 @@ from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.clusteraccess import ClusterAccess, Sender, patient
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
+from firearrow.proxy.meter import CallMeter
+from firearrow.proxy.metrics import Sources, metrics_of
 from firearrow.proxy.service import Service, limits_of
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire import fastjson
@@ -294,7 +298,7 @@ class ClusterLink(ClusterCalls):
 class _Routes:
     """Route of a topic in the forms that the proxy needs."""
 
-    __slots__ = ("brokers", "readable", "whole", "written")
+    __slots__ = ("brokers", "origin", "readable", "whole", "written")
 
     def __init__(self, route: Route, at: tuple[str, int]) -> None:
         addresses = broker_addresses(route)
@@ -309,6 +313,7 @@ class _Routes:
             groups.append(QueueGroup(name, *counts, queues.perm, dict.fromkeys(sorted(ids), at)))
             if queues.perm & PERM_WRITE and MASTER in ids:
                 self.written += [(name, number) for number in range(queues.write_queue_nums)]
+        self.origin = route
         self.whole = TopicRoute(groups)
         self.brokers = [group.broker for group in groups]
         self.readable = [group.broker for group in groups if group.perm & PERM_READ and group.read_queues]
@@ -456,6 +461,14 @@ class ClusterBrokers:
         """Return the route of a topic; ProxyError if there is none."""
         return (await self._known_routes(topic)).whole
 
+    async def names(self) -> Sequence[str]:
+        """Return the names of the brokers of the configured cluster, or of all if no broker is of that cluster."""
+        return self._names_in(await self._all.get(ALL))
+
+    async def remoting_route(self, topic: str) -> Route:
+        """Return the route of a topic as the name server has it; ProxyError if there is none."""
+        return (await self._known_routes(topic)).origin
+
     async def write_queues(self, topic: str) -> Sequence[QueueAt]:
         """Return the queues of a topic that can be written, at the brokers that have a master."""
         return (await self._known_routes(topic)).written
@@ -503,8 +516,9 @@ class ClusterBrokers:
         return await self._first(await self._in_cluster(), code, {"group": group}, SubscriptionGroupConfig)
 
     async def _in_cluster(self) -> list[str]:
-        """Names of the brokers of the configured cluster, or of all if no broker is of that cluster."""
-        info = await in_task(self._all.get(ALL))
+        return self._names_in(await in_task(self._all.get(ALL)))
+
+    def _names_in(self, info: ClusterInfo | None) -> list[str]:
         assert info is not None, "there is always a table, it may be empty"
         return info.cluster_addr_table.get(self._config.rocketmq_cluster_name) or list(info.broker_addr_table)
 
@@ -561,9 +575,17 @@ class ClusterProxy:
         access = tls.access_of(config, credentials)
         self._brokers = ClusterBrokers(config, access, clock, lambda: (host, self.port))
         rights = self._brokers.rights
+        meter = CallMeter(clock, self._server.departures) if config.has_metrics else None
         self.service: Final = Service(
-            self._brokers, Anyone() if rights is None else rights.users_of_calls(), config, clock
+            self._brokers,
+            Anyone() if rights is None else rights.users_of_calls(),
+            config,
+            clock,
+            meter,
+            lambda: len(self._server.grpc_peers),
         )
+        pages = pages_of_server(self._server, self._reasons_against, self._facts, self._metrics)
+        self.operations: Final = Operations(config, pages, self._metrics)
         self.port = 0
 
     async def start(self, *, shares_port: bool = False) -> int:
@@ -578,8 +600,15 @@ class ClusterProxy:
         self._server.grpc_limits = limits_of(config)
         self._server.proxy_headers.trusted = networks_of(config.proxy_protocol_trusted_networks)
         self.port = await self._server.bind(config.bind_address, config.grpc_server_port, shares_port=shares_port)
+        try:
+            await self.operations.bind(config.bind_address)
+        except OSError:
+            self.operations.close()
+            await self._server.stop()
+            raise
         self._brokers.start()
         await self._server.serve()
+        await self.operations.start()
         return self.port
 
     async def stop(self) -> None:
@@ -588,5 +617,26 @@ class ClusterProxy:
         self.service.end_waits()
         await drain(self._server.grpc_peers, self._config.grpc_shutdown_time_seconds)
         self.service.stop()
+        await self.operations.stop()
         await self._server.stop()
         await self._brokers.stop()
+
+    # --- status ---
+
+    def _metrics(self) -> Metrics:
+        meter = self.service.meter
+        assert meter is not None, "metrics are requested only with a meter"
+        return metrics_of(Sources(self.service, meter, self._server, "cluster"), self._config)
+
+    def _reasons_against(self) -> list[str]:
+        return [] if self.service.health.is_serving else ["stop: the proxy stops"]
+
+    def _facts(self) -> dict[str, object]:
+        config = self._config
+        return {
+            "proxyName": config.proxy_name,
+            "clusterName": config.proxy_cluster_name,
+            "port": self.port,
+            "grpcConnections": len(self._server.grpc_peers),
+            "clients": sum(1 for _ in self.service.clients.all()),
+        }

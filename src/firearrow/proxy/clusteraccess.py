@@ -138,6 +138,7 @@ class ClusterAccess:
         )
         self._control = AccessControl(keys, self, self._places, clock, events)
         self._checks: dict[int, Check | None] = {}
+        self._cluster = config.rocketmq_cluster_name
         self._exempt = frozenset() if config.authorization_enabled else _listed(config.authentication_whitelist)
         limits = CacheLimits(
             min(config.user_cache_refresh_seconds, config.acl_cache_refresh_seconds),
@@ -238,7 +239,7 @@ class ClusterAccess:
 
     def users_of_calls(self) -> ClusterSigned:
         """Return the check of the users of calls."""
-        return ClusterSigned(self, self._exempt)
+        return ClusterSigned(self, self._exempt, self._cluster)
 
 
 class _Control:
@@ -252,9 +253,9 @@ class _Control:
 class ClusterSigned(Signed):
     """Check of signatures and rights; requests with ``exempt`` names need no signature."""
 
-    def __init__(self, access: ClusterAccess, exempt: frozenset[str]) -> None:
+    def __init__(self, access: ClusterAccess, exempt: frozenset[str], cluster: str) -> None:
         control = _Control(access)
-        super().__init__(lambda: control)
+        super().__init__(lambda: control, cluster)
         self._exempt = exempt
 
     def user_of(self, call: Call) -> str | None:

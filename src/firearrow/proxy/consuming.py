@@ -47,6 +47,7 @@ from firearrow.proxy.messages import (
     Status,
     Timestamp,
 )
+from firearrow.proxy.meter import Rate
 from firearrow.proxy.renewal import Renewal
 from firearrow.proxy.statuses import ProxyError, status, status_of, status_of_all, status_of_answer
 from firearrow.proxy.times import duration_ms, timestamp_of
@@ -74,7 +75,7 @@ NACK_MS: Final = 1000
 """Invisible time of messages that were popped for a client that has given up."""
 _NO_POLLING_TIME: Final = "The deadline time remaining is not enough for polling, please check network condition"
 _POLLING_CODE_SINCE: Final = "5.0.3"
-_NOTHING: Final = {
+_NOTHING: Final[dict[int, tuple[Code, str]]] = {
     ResponseCode.PULL_NOT_FOUND: (Code.MESSAGE_NOT_FOUND, "no new message"),
     ResponseCode.POLLING_TIMEOUT: (Code.MESSAGE_NOT_FOUND, "no new message"),
     ResponseCode.POLLING_FULL: (Code.TOO_MANY_REQUESTS, "polling full"),
@@ -121,11 +122,13 @@ class Consuming:
         self.renewal = Renewal(self._renewed, config, clock)
         self.waits = Waits()
         self._turn = count()
+        self.received: Final = Rate()
+        """Messages that clients received."""
 
     # --- ReceiveMessage ---
 
-    async def receive(self, context: Context, request: ReceiveMessageRequest) -> None:
-        """Receive messages of a topic, and send them: first a status, at last the time."""
+    async def receive(self, context: Context, request: ReceiveMessageRequest) -> Code:
+        """Receive messages of a topic, and send them: first a status, at last the time. Return the status' code."""
         client = self._clients.of(context)
         topic, group = request.message_queue.topic.name, request.group.name
         renews = self._config.enable_proxy_auto_renew and request.auto_renew
@@ -154,21 +157,20 @@ class Consuming:
         answer = await self.waits.answer(context, broker, command, wait_ms + POP_MORE_MS)
         context.link.prove(context.user)  # another call of the connection may have been another user's
         if answer.code:
-            _send_nothing(context.call, answer, self._clock.now_ms())
-            return
+            return _send_nothing(context.call, answer, self._clock.now_ms())
         if is_lite:
             popped = _popped_of_lite(answer, topic, broker)
         else:
             popped = _popped(answer, Queue(topic, broker, ANY_QUEUE), in_order=in_order)
         if context.call.is_over:
             self._give_back(context, group, topic, popped)
-            return
+            return Code.MESSAGE_NOT_FOUND
         if renews and (client is None or client.link is None):
             self._give_back(context, group, topic, popped)
             text = f"The client [{context.client_id}] is disconnected."
             _send_status(context.call, status(Code.MESSAGE_NOT_FOUND, text), self._clock.now_ms())
-            return
-        self._deliver(context, request, config.retry_max_times + 1, popped, client if renews else None)
+            return Code.MESSAGE_NOT_FOUND
+        return self._deliver(context, request, config.retry_max_times + 1, popped, client if renews else None)
 
     def _pop(self, request: ReceiveMessageRequest, invisible_ms: int, wait_ms: int, *, in_order: bool) -> AnyCommand:
         expression = request.filter_expression
@@ -250,8 +252,8 @@ class Consuming:
         attempts_max: int,
         popped: list[_Popped],
         renewed_for: Client | None,
-    ) -> None:
-        """Send the messages that the client asked for; acknowledge or bury the others."""
+    ) -> Code:
+        """Send the messages that the client asked for; acknowledge or bury the others. Return the code."""
         call = context.call
         topic, group = request.message_queue.topic.name, request.group.name
         wanted = _tags(request.filter_expression)
@@ -265,7 +267,7 @@ class Consuming:
                 taken.append(one)
         if not taken:
             _send_status(call, status(Code.MESSAGE_NOT_FOUND, "no match message"), self._clock.now_ms())
-            return
+            return Code.MESSAGE_NOT_FOUND
         parts = [_FOUND]
         if renewed_for is not None:  # those of others come when their invisible time ends
             receipts = [one.receipt for one in taken]
@@ -276,8 +278,11 @@ class Consuming:
             parts.append(ReceiveMessageResponse(message=message).SerializeToString())
             if renewed_for is not None:
                 self.renewal.add(renewed_for, group, topic, one.receipt, one.attempts)
-        parts.append(_time_part(self._clock.now_ms()))
+        now_ms = self._clock.now_ms()
+        parts.append(_time_part(now_ms))
         call.answer_all(parts)
+        self.received.add(len(taken), now_ms)
+        return Code.OK
 
     # --- acknowledgements ---
 
@@ -543,11 +548,12 @@ def fail_receive(call: Call, outcome: Status) -> None:
     call.answer_all(part.SerializeToString() for part in parts)
 
 
-def _send_nothing(call: Call, answer: AnyCommand, now_ms: int) -> None:
-    found = _NOTHING.get(answer.code)  # type: ignore[call-overload]
+def _send_nothing(call: Call, answer: AnyCommand, now_ms: int) -> Code:
+    found = _NOTHING.get(answer.code)
     if found is None:
         raise BrokerError.of(answer.code, answer.remark)
     _send_status(call, status(*found), now_ms)
+    return found[0]
 
 
 def _send_status(call: Call, outcome: Status, now_ms: int) -> None:

@@ -31,6 +31,11 @@ class Health:
         return {f"/{SERVICE}/{name}".encode(): Method(f"Health/{name}", it) for name, it in handlers.items()}
 
     @property
+    def is_serving(self) -> bool:
+        """Status of all services."""
+        return self._is_serving
+
+    @property
     def watching(self) -> int:
         """Number of calls that watch a known service."""
         return len(self._watching)
@@ -43,6 +48,13 @@ class Health:
         status = self._status()
         for call in self._watching:
             call.send(status)
+
+    def stop(self) -> None:
+        """Send the calls that watch it that the server does not serve any more, and end them."""
+        self.change(is_serving=False)
+        watching, self._watching = self._watching, set()
+        for call in watching:
+            call.end()
 
     def _status(self) -> bytes:
         known = m.HealthCheckResponse.ServingStatus

@@ -25,10 +25,12 @@ from firearrow.proxy.access import Anyone, Signed, Users, claimed_user
 from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
+from firearrow.proxy.meter import CallMeter
+from firearrow.proxy.metrics import Sources, part_of
 from firearrow.proxy.service import Service, limits_of
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
+from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, QueueData, Route, TopicConfig
 from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response, request, with_text
@@ -133,7 +135,7 @@ class Rights:
         """Return the check of the signatures of calls."""
         if not self._broker.config.authentication_enabled:
             return Anyone()
-        return LocalSigned(self._control)
+        return LocalSigned(self._control, self._broker.config.broker_cluster_name)
 
     def _control(self) -> AccessControl:
         senders = self._broker.access.senders
@@ -144,8 +146,8 @@ class Rights:
 class LocalSigned(Signed):
     """Check of signatures, which writes refusals to the broker's audit log."""
 
-    def __init__(self, control: Callable[[], AccessControl]) -> None:
-        super().__init__(control)
+    def __init__(self, control: Callable[[], AccessControl], cluster: str) -> None:
+        super().__init__(control, cluster)
         self._access = control
 
     def user_of(self, call: Call) -> str | None:
@@ -191,6 +193,19 @@ class LocalBrokers:
         queues = QueueGroup(name, config.read_queue_nums, config.write_queue_nums, config.perm, addresses)
         return TopicRoute([queues])
 
+    async def names(self) -> Sequence[str]:
+        """Return the name of this broker."""
+        return [self._broker.config.broker_name]
+
+    async def remoting_route(self, topic: str) -> Route:
+        """Return the route of a topic by this broker's own port."""
+        config = self._config(topic)
+        broker = self._broker.config
+        name = broker.broker_name
+        queues = QueueData(name, config.read_queue_nums, config.write_queue_nums, config.perm, config.topic_sys_flag)
+        address = {broker.broker_id: self._broker.address}
+        return Route([queues], [BrokerData(broker.broker_cluster_name, name, address)])
+
     async def write_queues(self, topic: str) -> Sequence[QueueAt]:
         """Return the queues of a topic that can be written."""
         config = self._config(topic)
@@ -233,7 +248,11 @@ class LocalProxy:
         rights = Rights(broker)
         host = host_and_port(broker.address)[0]
         brokers = LocalBrokers(broker, rights, host, lambda: self.port)
-        self.service: Final = Service(brokers, rights.users(), config, clock)
+        server = broker.server
+        meter = None if server.meter is None else CallMeter(clock, server.departures)
+        self.service: Final = Service(brokers, rights.users(), config, clock, meter, lambda: len(server.grpc_peers))
+        if meter is not None:
+            broker.other_metrics.append(part_of(Sources(self.service, meter, server, "local")))
         self.port = 0
 
     async def start(self, host: str) -> int:

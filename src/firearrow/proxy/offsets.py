@@ -59,8 +59,8 @@ class Offsets:
         self._config = config
         self.waits = Waits()
 
-    async def pull(self, context: Context, request: PullMessageRequest) -> None:
-        """Send the messages of a queue from an offset on: first a status, at last the next offset."""
+    async def pull(self, context: Context, request: PullMessageRequest) -> Code:
+        """Send the messages of a queue from an offset on: first a status, at last the next offset. Return the code."""
         queue = _checked(request.message_queue)
         check_group(request.group.name)
         wait_ms = min(
@@ -86,20 +86,24 @@ class Offsets:
         answer = await self.waits.answer(context, queue.broker.name, command, wait_ms + CALL_MS_MAX)
         call = context.call
         if answer.code == ResponseCode.SUCCESS:
-            call.send(PullMessageResponse(status=status(Code.OK)).SerializeToString())
+            code = Code.OK
+            call.send(PullMessageResponse(status=status(code)).SerializeToString())
             for view in records_in(answer.body):
                 message = message_of(view, queue.topic.name)
                 call.send(PullMessageResponse(message=message).SerializeToString())
         elif answer.code in _NOTHING:
-            nothing = status(Code.MESSAGE_NOT_FOUND, "no new message")
+            code = Code.MESSAGE_NOT_FOUND
+            nothing = status(code, "no new message")
             call.send(PullMessageResponse(status=nothing).SerializeToString())
         elif answer.code == ResponseCode.PULL_OFFSET_MOVED:
-            moved = status(Code.ILLEGAL_OFFSET, f"offset {request.offset} is not in the queue")
+            code = Code.ILLEGAL_OFFSET
+            moved = status(code, f"offset {request.offset} is not in the queue")
             call.send(PullMessageResponse(status=moved).SerializeToString())
         else:
             raise BrokerError.of(answer.code, answer.remark, queue.broker.name)
         next_offset = int(answer.ext.get("nextBeginOffset", request.offset))
         call.send(PullMessageResponse(next_offset=next_offset).SerializeToString())
+        return code
 
     async def update(self, context: Context, request: UpdateOffsetRequest) -> UpdateOffsetResponse:
         """Note how far a group has consumed a queue: the offset of its next message."""

@@ -33,6 +33,7 @@ from firearrow.proxy.messages import (
     TransactionSource,
 )
 from firearrow.proxy.messagetypes import check_type, check_type_name
+from firearrow.proxy.meter import Rate
 from firearrow.proxy.queuechoice import Turns, queue_for
 from firearrow.proxy.routes import topic_type
 from firearrow.proxy.sending import properties_of, queue_key_of, sys_flag_of, text_of
@@ -69,6 +70,8 @@ class Producing:
         self._config = config
         self._clock = clock
         self._turns: dict[str, Turns] = {}
+        self.sent: Final = Rate()
+        """Messages that were stored."""
 
     # --- SendMessage ---
 
@@ -93,6 +96,7 @@ class Producing:
             command = _send_of(message, broker, queue_id, text)
             sent.append((message, broker, context.link.call(broker, command, SEND_MS_MAX)))
         answer = SendMessageResponse()
+        failed = 0
         for message, broker, reply in sent:
             entry = answer.entries.add()
             try:
@@ -101,6 +105,8 @@ class Producing:
                 if len(sent) == 1:
                     raise
                 entry.status.CopyFrom(status_of(error))
+                failed += 1
+        self.sent.add(len(sent) - failed, now_ms)
         answer.status.CopyFrom(status_of_all({Code(entry.status.code) for entry in answer.entries}, "no message"))
         return answer
 

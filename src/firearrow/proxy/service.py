@@ -5,17 +5,35 @@ Source: RocketMQ's ``GrpcMessagingApplication``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from firearrow.clock import Clock
 from firearrow.net.grpc import Call, GrpcLimits, GrpcPeer, Method
 from firearrow.proxy.access import Users
+from firearrow.proxy.admin import SERVICE as ADMIN
+from firearrow.proxy.admin import Admin
+from firearrow.proxy.adminservers import Activity
 from firearrow.proxy.brokers import Asked, Brokers, Link
-from firearrow.proxy.calls import CallLimit, Context, client_id_of, read, streaming, table_of, unary
+from firearrow.proxy.calls import (
+    SERVICE,
+    CallLimit,
+    Context,
+    Door,
+    client_id_of,
+    read,
+    streaming,
+    table_of,
+    text_of,
+    unary,
+)
+from firearrow.proxy.clientmetrics import SERVICE as OTLP
+from firearrow.proxy.clientmetrics import ClientMetrics
 from firearrow.proxy.clients import TELEMETRY_BYTES_MAX, Clients
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.consuming import Consuming, fail_receive
+from firearrow.proxy.health import SERVICE as HEALTH
+from firearrow.proxy.health import Health
 from firearrow.proxy.lite import LiteSubscriptions
 from firearrow.proxy.messages import (
     AckMessageRequest,
@@ -50,8 +68,10 @@ from firearrow.proxy.messages import (
     UpdateOffsetRequest,
     UpdateOffsetResponse,
 )
+from firearrow.proxy.meter import CallMeter
 from firearrow.proxy.offsets import Offsets, fail_pull
 from firearrow.proxy.producing import Producing
+from firearrow.proxy.reflection import Reflection
 from firearrow.proxy.routes import Routes
 from firearrow.proxy.statuses import ProxyError, status_of
 from firearrow.wire.http2 import STREAMS_MAX
@@ -67,12 +87,24 @@ def limits_of(config: ProxyConfig) -> GrpcLimits:
 
 
 class Service:
-    """The proxy without its ports: it serves calls by requests to ``brokers``."""
+    """The proxy without its ports: it serves calls by requests to ``brokers``. ``meter`` measures them, None if no
+    metrics are wanted. ``connections`` returns the count of clients' connections.
+    """
 
-    def __init__(self, brokers: Brokers, users: Users, config: ProxyConfig, clock: Clock) -> None:
+    def __init__(
+        self,
+        brokers: Brokers,
+        users: Users,
+        config: ProxyConfig,
+        clock: Clock,
+        meter: CallMeter | None = None,
+        connections: Callable[[], int] = lambda: 0,
+    ) -> None:
+        self.meter: Final = meter
         self._brokers = brokers
         self._users = users
         self._config = config
+        self._door = Door(self._open, meter)
         self._managing = CallLimit(config.grpc_client_manager_thread_queue_capacity)
         self._receiving = CallLimit(config.grpc_consumer_thread_queue_capacity)
         self.clients: Final = Clients(brokers, users, config, clock)
@@ -81,15 +113,28 @@ class Service:
         self._routes = Routes(brokers, users, config)
         self._offsets = Offsets(brokers, config)
         self._lite = LiteSubscriptions(brokers, users, self.clients, config, clock)
+        activity = Activity(self.clients, self._producing.sent, self.consuming.received, connections)
+        self._admin = Admin(brokers, users, self._producing, activity, config, clock)
+        pushes = config.metric_collector_mode == "proxy"
+        self.client_metrics: Final = ClientMetrics(self.clients, shows=meter is not None) if pushes else None
+        self._services = [SERVICE, ADMIN, *([OTLP] if pushes else ())]
+        self.health: Final = Health(self._services)
         self.clients.left.append(self.consuming.renewal.client_left)
 
     def methods(self) -> Mapping[bytes, Method]:
-        """Methods by their paths."""
-        return table_of([*self._of_clients(), *self._of_producers(), *self._of_consumers(), *self._of_offsets()])
+        """Methods of all services by their paths."""
+        for_tools = Door(self._open_for_tool, self.meter)
+        return {
+            **table_of([*self._of_clients(), *self._of_producers(), *self._of_consumers(), *self._of_offsets()]),
+            **self._admin.methods(for_tools),
+            **(self.client_metrics.methods(for_tools) if self.client_metrics is not None else {}),
+            **self.health.methods(),
+            **Reflection([*self._services, HEALTH]).methods(),
+        }
 
     def _of_clients(self) -> list[Method]:
         """Methods of all clients: routes, and the registration of a client."""
-        one, clients, managing = self._open, self.clients, self._managing
+        one, clients, managing = self._door, self.clients, self._managing
         routing, routes = CallLimit(self._config.grpc_route_thread_queue_capacity), self._routes
         return [
             unary("QueryRoute", QueryRouteRequest, QueryRouteResponse, one, routing, routes.route),
@@ -115,7 +160,7 @@ class Service:
         ]
 
     def _of_producers(self) -> list[Method]:
-        one, config, producing = self._open, self._config, self._producing
+        one, config, producing = self._door, self._config, self._producing
         sending = CallLimit(config.grpc_producer_thread_queue_capacity)
         deciding = CallLimit(config.grpc_transaction_thread_queue_capacity)
         return [
@@ -133,7 +178,7 @@ class Service:
         ]
 
     def _of_consumers(self) -> list[Method]:
-        one, consuming, receiving = self._open, self.consuming, self._receiving
+        one, consuming, receiving = self._door, self.consuming, self._receiving
         return [
             streaming("ReceiveMessage", ReceiveMessageRequest, one, receiving, consuming.receive, fail_receive),
             unary("AckMessage", AckMessageRequest, AckMessageResponse, one, receiving, consuming.ack),
@@ -157,7 +202,7 @@ class Service:
         ]
 
     def _of_offsets(self) -> list[Method]:
-        one, offsets, receiving = self._open, self._offsets, self._receiving
+        one, offsets, receiving = self._door, self._offsets, self._receiving
         return [
             streaming("PullMessage", PullMessageRequest, one, receiving, offsets.pull, fail_pull),
             unary("UpdateOffset", UpdateOffsetRequest, UpdateOffsetResponse, one, receiving, offsets.update),
@@ -166,7 +211,8 @@ class Service:
         ]
 
     def end_waits(self) -> None:
-        """Answer the calls that wait for messages."""
+        """Answer the calls that wait for messages, or for a change of the server's health."""
+        self.health.stop()
         self.consuming.waits.end()
         self._offsets.waits.end()
 
@@ -178,7 +224,14 @@ class Service:
     def _open(self, call: Call) -> Context:
         """Return the context of a call; ProxyError if its client is not known."""
         user = self._users.user_of(call)
-        client_id = client_id_of(call)
+        return self._context(call, client_id_of(call), user)
+
+    def _open_for_tool(self, call: Call) -> Context:
+        """Return the context of a call whose sender may have no client id; ProxyError if it proves no user."""
+        user = self._users.user_of(call)
+        return self._context(call, text_of(call.fields, b"x-mq-client-id"), user)
+
+    def _context(self, call: Call, client_id: str, user: str | None) -> Context:
         return Context(call, client_id, self._link(call.peer).for_call(user), user)
 
     def _link(self, peer: GrpcPeer) -> Link:
@@ -200,7 +253,11 @@ class Service:
         if call.ended is None:
             call.cancelled = lambda: self.clients.stream_ended(context, is_broken=True)
             call.ended = lambda: self._stream_ended(context)
-        self.clients.telemetry(context, command, self._managing)
+        self.clients.telemetry(context, command, self._managing, self._count_settings)
+
+    def _count_settings(self, call: Call, code: int) -> None:
+        if self.meter is not None:
+            self.meter.count("Telemetry", code, call.peer.received_ms)
 
     def _stream_ended(self, context: Context) -> None:
         self.clients.stream_ended(context, is_broken=False)

@@ -30,6 +30,7 @@ from firearrow.proxy.messages import (
     Message,
     MessageType,
     SendMessageRequest,
+    Settings,
     SystemProperties,
 )
 from firearrow.proxy.statuses import ProxyError
@@ -125,6 +126,43 @@ def check_filter(expression: FilterExpression) -> None:
             raise ProxyError(Code.ILLEGAL_FILTER_EXPRESSION, "Expression can't be null! SQL92")
     elif text and not text.replace("||", ""):
         raise ProxyError(Code.ILLEGAL_FILTER_EXPRESSION, "subString split error")
+
+
+# --- clients ---
+
+CLIENT_PROPERTIES_MAX: Final = 32
+CLIENT_KEY_CHARS_MAX: Final = 64
+CLIENT_VALUE_CHARS_MAX: Final = 256
+CLIENT_PROPERTIES_BYTES_MAX: Final = 4096  # as a field of the settings
+_is_client_key: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]*").fullmatch
+
+
+def check_client_properties(settings: Settings) -> None:
+    """Check the properties by which a client describes itself: `Code.INVALID_CLIENT_PROPERTIES` beyond a limit.
+
+    Keys that begin with ``rocketmq.`` are reserved for clients' libraries, and valid. The properties are shown, and no
+    decision rests on them. Source: ``definition.proto`` of rocketmq-apis.
+    """
+    properties = settings.client_properties
+    if not properties:
+        return
+    if len(properties) > CLIENT_PROPERTIES_MAX:
+        raise _bad_properties(f"there are {len(properties)}, the limit is {CLIENT_PROPERTIES_MAX}")
+    for key, value in properties.items():
+        shown = repr(key[:CLIENT_KEY_CHARS_MAX])
+        if len(key) > CLIENT_KEY_CHARS_MAX:
+            raise _bad_properties(f"key {shown}... is longer than {CLIENT_KEY_CHARS_MAX} characters")
+        if not _is_client_key(key):
+            raise _bad_properties(f"key {shown} is not a letter and letters, digits, '_', '.' or '-'")
+        if len(value) > CLIENT_VALUE_CHARS_MAX:
+            raise _bad_properties(f"the value of {shown} is longer than {CLIENT_VALUE_CHARS_MAX} characters")
+    size = Settings(client_properties=properties).ByteSize()
+    if size > CLIENT_PROPERTIES_BYTES_MAX:
+        raise _bad_properties(f"they have {size} bytes, the limit is {CLIENT_PROPERTIES_BYTES_MAX}")
+
+
+def _bad_properties(fault: str) -> ProxyError:
+    return ProxyError(Code.INVALID_CLIENT_PROPERTIES, f"client properties: {fault}")
 
 
 # --- times ---

@@ -265,6 +265,7 @@ class RequestCode(IntEnum):
     DELETE_TOPIC_IN_BROKER_LIST = 5002
     DELETE_SUBSCRIPTIONGROUP_LIST = 5003
     FOLLOW_STATE = 19001  # only in Firearrow, between brokers of one name
+    DELETE_SUBSCRIPTION = 19002  # only in Firearrow
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

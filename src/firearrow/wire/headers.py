@@ -256,11 +256,15 @@ class AnyGroup(Header):
 
 
 class GetConsumeStats(Header):
-    """208: progress of a group, on all its topics or some (``topic_list`` joined by ``;``)."""
+    """208: progress of a group, on all its topics or some (``topic_list`` joined by ``;``).
+
+    ``with_pops`` (only in Firearrow): popped messages that are in flight do not count as consumed.
+    """
 
     consumer_group: str
     topic: str | None = None
     topic_list: str | None = None
+    with_pops: bool | None = None
 
 
 class CreateTopic(Header):
@@ -514,7 +518,7 @@ class RecallMessage(Header):
 
 
 class GroupAndTopic(Header):
-    """303, 345: a group and a topic."""
+    """303, 345, 19002: a group and a topic."""
 
     group: str
     topic: str

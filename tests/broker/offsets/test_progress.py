@@ -25,6 +25,29 @@ def subscribe(broker: FakeBroker, group: str, topic: str) -> None:
     broker.ask(34, body={"clientID": "c", "consumerDataSet": [data]})
 
 
+# --- 19002 ---
+
+
+def test_a_deleted_subscription_has_no_offsets(broker: FakeBroker) -> None:
+    broker.topics.put(TopicConfig("T1", 1, 1))
+    for topic in ("T1", "T2", "%RETRY%G1_T1"):
+        broker.offsets.commit("G1", topic, 0, 5)
+    broker.offsets.commit("G2", "T1", 0, 5)
+    assert broker.call(19002, {"group": "G1", "topic": "T1"}).code == 0
+    assert broker.offsets.topics_of("G1") == {"T2"}
+    assert broker.offsets.topics_of("G2") == {"T1"}
+    assert broker.call(19002, {"group": "G1", "topic": "T1"}).code == 0, "it is gone already"
+
+
+def test_a_subscription_of_a_member_is_not_deleted(broker: FakeBroker) -> None:
+    broker.topics.put(TopicConfig("T1", 1, 1))
+    broker.offsets.commit("G1", "T1", 0, 5)
+    subscribe(broker, "G1", "T1")
+    answer = broker.call(19002, {"group": "G1", "topic": "T1"})
+    assert answer.remark == "group G1 has a member that subscribes to topic T1"
+    assert broker.offsets.topics_of("G1") == {"T1"}
+
+
 # --- 208 ---
 
 
@@ -44,6 +67,17 @@ def test_progress_of_a_group(broker: FakeBroker) -> None:
         b'{"brokerName":"broker-a","queueId":1,"topic":"T1"}:'
         b'{"brokerOffset":0,"consumerOffset":0,"lastTimestamp":0,"pullOffset":0}}}'
     )
+
+
+def test_popped_messages_are_in_flight_if_the_request_asks_for_them(broker: FakeBroker) -> None:
+    broker.topics.put(TopicConfig("T1", 1, 1))
+    broker.store.queues["T1", 0] = (0, 9, True)
+    broker.offsets.commit("G1", "T1", 0, 6)
+    broker.in_flight.popped("T1", "G1", 0, 2)
+    for with_pops, consumed in (("true", 4), ("false", 6)):
+        found = broker.ask(208, {"consumerGroup": "G1", "withPops": with_pops})
+        [position] = found["offsetTable"].values()
+        assert (position["consumerOffset"], position["pullOffset"], position["brokerOffset"]) == (consumed, 6, 9)
 
 
 def test_progress_on_chosen_topics(broker: FakeBroker) -> None:

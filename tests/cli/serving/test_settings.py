@@ -315,9 +315,12 @@ def test_a_proxy_with_a_broker_of_its_own_is_a_broker(rmq_proxy: Path) -> None:
         plan("proxy", "-c", str(rmq_proxy), "--set", "proxyMode=Local")
 
 
-def test_metrics_of_a_proxy_are_refused(rmq_proxy: Path) -> None:
-    with pytest.raises(ConfigError, match="a proxy in cluster mode has no metrics"):
-        plan("proxy", "-c", str(rmq_proxy), "--set", "metricsExporterType=PROM")
+def test_each_worker_of_a_proxy_has_a_port_for_its_metrics(rmq_proxy: Path) -> None:
+    found = plan("proxy", "-n", "10.0.0.9:9876", "--workers", "3", "--set", "metricsExporterType=PROM")
+    assert [worker.pairs["metricsPromExporterPort"] for worker in found.workers] == ["5557", "5558", "5559"]
+    options = ("--set", "metricsExporterType=PROM", "--set", "metricsPromExporterPort=0")
+    found = plan("proxy", "-n", "10.0.0.9:9876", "--workers", "2", *options)
+    assert [worker.pairs["metricsPromExporterPort"] for worker in found.workers] == ["0", "0"]
 
 
 def test_a_file_of_a_proxy_that_is_missing_is_named(rmq_proxy: Path) -> None:

@@ -18,7 +18,7 @@ import os
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
+from itertools import chain, islice
 from typing import Final, NamedTuple
 
 from firearrow.broker.config import BrokerConfig
@@ -34,7 +34,17 @@ from firearrow.broker.timing.counts import TimerCounts
 from firearrow.broker.transactions.halves import HALF_TOPIC
 from firearrow.broker.transactions.opencounts import OpenCounts
 from firearrow.message import names
-from firearrow.net.exposition import TARGET, Family, Labels, Metrics, MetricSample, Samples, common_labels, keyed
+from firearrow.net.exposition import (
+    TARGET,
+    Family,
+    Labels,
+    MetricPart,
+    Metrics,
+    MetricSample,
+    Samples,
+    common_labels,
+    keyed,
+)
 from firearrow.net.meter import OTHER, Histogram, RpcKey, RpcMeter
 from firearrow.store import PutCounters, TimerStore
 from firearrow.wire.client_bodies import CONSUME_ACTIVELY, CONSUME_PASSIVELY, CONSUME_POP
@@ -64,7 +74,7 @@ _MODES: Final = {CONSUME_ACTIVELY: "pull", CONSUME_PASSIVELY: "push", CONSUME_PO
 
 
 class Sources(NamedTuple):
-    """Sources of all metrics; ``lags`` are gathered for this scrape."""
+    """Sources of all metrics; ``lags`` are gathered for this scrape. ``parts`` have metrics of their own."""
 
     context: BrokerContext
     tally: Tally
@@ -77,6 +87,7 @@ class Sources(NamedTuple):
     in_flight: InFlight
     revive_queues: Callable[[], Sequence[ReviveQueue]]
     lags: list[GroupLag]
+    parts: Sequence[MetricPart] = ()
 
 
 Reading = Callable[[Sources], Iterator[MetricSample]]
@@ -497,7 +508,7 @@ ROWS: Final[tuple[MetricRow, ...]] = (
 
 def metrics_of(sources: Sources) -> Metrics:
     """Return the metrics of a broker."""
-    return Metrics(_samples(sources), labels_of(sources.context.settings.broker))
+    return Metrics(_samples(sources), labels_of(sources.context.settings.broker, sources.parts))
 
 
 def _samples(sources: Sources) -> Samples:
@@ -508,14 +519,16 @@ def _samples(sources: Sources) -> Samples:
         yield None
     for row in ROWS:
         yield row.family, row.read(sources)
+    for part in sources.parts:
+        yield from part.samples()
     yield TARGET, [MetricSample({}, 1)]
 
 
-def labels_of(config: BrokerConfig) -> Labels:
+def labels_of(config: BrokerConfig, parts: Sequence[MetricPart] = ()) -> Labels:
     """Return the labels of all values of a broker."""
     return common_labels(
         config.metrics_label,
-        [row.family for row in ROWS],
+        [*(row.family for row in ROWS), *chain.from_iterable(part.families for part in parts)],
         in_delta=config.metrics_in_delta,
         cluster=config.broker_cluster_name,
         node_id=config.broker_name,

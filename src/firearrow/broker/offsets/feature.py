@@ -10,7 +10,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.feature import Base, Feature, Handlers
 from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.offsets.processor import OffsetProcessor
-from firearrow.broker.offsets.progress import ProgressProcessor
+from firearrow.broker.offsets.progress import InFlightCount, ProgressProcessor
 from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.pulling.longpoll import HeldPulls
@@ -46,11 +46,17 @@ class OffsetFeature(Feature):
             place_groups(self._base.store, self.table, self._seconds)
 
     def connect(
-        self, context: BrokerContext, saving: Saving, pulls: HeldPulls, pops: HeldPops, notifications: HeldPops
+        self,
+        context: BrokerContext,
+        saving: Saving,
+        pulls: HeldPulls,
+        pops: HeldPops,
+        notifications: HeldPops,
+        in_flight: InFlightCount,
     ) -> None:
         """Make the handlers, and give the store access to the groups' progress."""
         self._saving = saving
-        self._handlers = offset_handlers(context, pulls, pops, notifications)
+        self._handlers = offset_handlers(context, pulls, pops, notifications, in_flight)
         warn_of_waiting(self._base.store, self._base.topics, self.table)
         self._base.store.know_progress(self._consumed)
 
@@ -80,9 +86,11 @@ class OffsetFeature(Feature):
         self.table.close()
 
 
-def offset_handlers(context: BrokerContext, pulls: HeldPulls, pops: HeldPops, notifications: HeldPops) -> Handlers:
+def offset_handlers(
+    context: BrokerContext, pulls: HeldPulls, pops: HeldPops, notifications: HeldPops, in_flight: InFlightCount
+) -> Handlers:
     """Make the handlers of commits, resets, and requests for progress."""
-    offsets, progress = OffsetProcessor(context, pulls, pops, notifications), ProgressProcessor(context)
+    offsets, progress = OffsetProcessor(context, pulls, pops, notifications), ProgressProcessor(context, in_flight)
     return {
         RequestCode.QUERY_CONSUMER_OFFSET: offsets.query,
         RequestCode.UPDATE_CONSUMER_OFFSET: offsets.commit,
@@ -94,4 +102,5 @@ def offset_handlers(context: BrokerContext, pulls: HeldPulls, pops: HeldPops, no
         RequestCode.QUERY_CORRECTION_OFFSET: progress.correction,
         RequestCode.CLONE_GROUP_OFFSET: progress.clone,
         RequestCode.QUERY_TOPICS_BY_CONSUMER: progress.topics,
+        RequestCode.DELETE_SUBSCRIPTION: progress.delete,
     }

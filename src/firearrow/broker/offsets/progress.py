@@ -1,11 +1,12 @@
-"""Progress of consumer groups, and copies of one group's progress to another: 208, 303, 308, 314, 317, 343.
+"""Progress of consumer groups, and copies of one group's progress to another: 208, 303, 308, 314, 317, 343, 19002.
 
 Source: RocketMQ's ``AdminBrokerProcessor``, ``ConsumerOffsetManager``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable
+import logging
+from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from msgspec import Raw
@@ -34,14 +35,21 @@ from firearrow.wire.headers import (
     TopicsOfGroup,
 )
 
+log = logging.getLogger(__name__)
+
 NOT_COMPARABLE: Final = LONG_MAX
 """Correction of a queue in which the compared group is behind the others."""
 
 
-class ProgressProcessor:
-    """208, 303, 308, 314, 317, 343."""
+InFlightCount = Callable[[str, str, int], int]
+"""Returns the count of messages of a topic's queue that a group has popped and not acknowledged."""
 
-    def __init__(self, context: BrokerContext) -> None:
+
+class ProgressProcessor:
+    """208, 303, 308, 314, 317, 343, 19002."""
+
+    def __init__(self, context: BrokerContext, in_flight: InFlightCount) -> None:
+        self._in_flight = in_flight
         self._settings = context.settings
         self._topics = context.topics
         self._groups = context.groups
@@ -63,7 +71,8 @@ class ProgressProcessor:
             config = self._topics.get(topic)
             if config is None or (listed is None and not self._may_consume(group, topic)):
                 continue
-            table |= yield from self._progress_in_topic(group, topic, config.read_queue_nums)
+            with_pops = bool(header.with_pops)
+            table |= yield from self._progress_in_topic(group, topic, config.read_queue_nums, with_pops=with_pops)
             tps += self._stats.group_get_tps(group, topic)
             yield
         return (yield from answer_in_steps(ConsumeStats(table, tps)))
@@ -87,18 +96,21 @@ class ProgressProcessor:
         )
 
     def _progress_in_topic(
-        self, group: str, topic: str, queue_nums: int
+        self, group: str, topic: str, queue_nums: int, *, with_pops: bool = False
     ) -> Generator[None, None, dict[MessageQueue, OffsetWrapper]]:
         table: dict[MessageQueue, OffsetWrapper] = {}
         for queue_id in range(queue_nums):
             queue = MessageQueue(topic, self._settings.broker.broker_name, queue_id)
-            table[queue] = self._progress_in(group, topic, queue_id)
+            table[queue] = self._progress_in(group, topic, queue_id, with_pops=with_pops)
             yield
         return table
 
-    def _progress_in(self, group: str, topic: str, queue_id: int) -> OffsetWrapper:
+    def _progress_in(self, group: str, topic: str, queue_id: int, *, with_pops: bool) -> OffsetWrapper:
         consumed = max(0, self._offsets.query(group, topic, queue_id))
         pulled = self._offsets.query_pull(group, topic, queue_id)
+        if with_pops and (popped := self._in_flight(topic, group, queue_id)):
+            pulled = max(consumed, pulled)
+            consumed = max(0, consumed - popped)
         stored = self._store.store_time_of(topic, queue_id, consumed - 1) if consumed > 0 else 0
         return OffsetWrapper(
             max(0, self._store.max_queue_offset(topic, queue_id)), consumed, max(consumed, pulled), max(0, stored)
@@ -203,6 +215,23 @@ class ProgressProcessor:
         """343: the topics where a group has offsets."""
         group = fields_of(request, TopicsOfGroup).group
         return answer_in_steps(TopicList(sorted(self._offsets.topics_of(group)), self._address))
+
+    def delete(self, _: ClientChannel, request: AnyCommand) -> Response:
+        """19002: remove the offsets of a group in a topic, and in the topics of its retries.
+
+        A group without offsets is no error: an administrator asks every broker. A member that subscribes to the topic
+        would bring the subscription back.
+        """
+        header = fields_of(request, GroupAndTopic)
+        group, topic = header.group, header.topic
+        if self._clients.subscription(group, topic) is not None:
+            raise BrokerError(
+                ResponseCode.INVALID_PARAMETER, f"group {group} has a member that subscribes to topic {topic}"
+            )
+        for source in (topic, *(names.pop_retry_topic(topic, group, v2=is_v2) for is_v2 in (False, True))):
+            self._offsets.forget(group, source)
+        log.info("subscription is deleted", extra={"group": group, "topic": topic})
+        return Response()
 
 
 def _listed(header: GetConsumeStats) -> list[str] | None:

@@ -325,8 +325,12 @@ def _proxy(options: ProxyOptions) -> ServerPlan:
     if options.workers > 1:
         each = (config.request_memory_bytes_max or memory_bytes() // MEMORY_PARTS) // options.workers
         pairs |= {"requestMemoryBytesMax": str(each)}
-        names = [f"worker-{number}" for number in range(1, options.workers + 1)]
-        plan = msgspec.structs.replace(plan, workers=tuple(ProcessPlan(name, pairs) for name in names))
+        first = config.metrics_prom_exporter_port
+        workers = [
+            ProcessPlan(f"worker-{number + 1}", pairs | {"metricsPromExporterPort": str(first and first + number)})
+            for number in range(options.workers)
+        ]
+        plan = msgspec.structs.replace(plan, workers=tuple(workers))
     return plan
 
 
@@ -335,11 +339,6 @@ def _in_front(config: ProxyConfig, notes: list[Note]) -> ServerPlan:
         raise ConfigError("proxyMode=local: a broker serves gRPC clients itself, run `firearrow broker` with the keys")
     if not config.namesrv_addr.strip("; "):
         raise ConfigError("no name servers: neither -n nor namesrvAddr nor NAMESRV_ADDR names any")
-    if config.metrics_exporter_type != "DISABLE":
-        raise ConfigError(
-            f"{shown('metricsExporterType', config.metrics_exporter_type)}: a proxy in cluster mode has no metrics; "
-            "remove the key to start it"
-        )
     return ServerPlan(namesrv=None, broker=None, store=None, notes=notes, cluster_proxy=config)
 
 
