@@ -15,7 +15,11 @@ from firearrow.proxy import messages as m
 SERVICE: Final = "/apache.rocketmq.v2.MessagingService"
 ADMIN: Final = "/apache.rocketmq.v2.Admin"
 SECONDS_MAX: Final = 30.0
-OPTIONS: Final = [("grpc.use_local_subchannel_pool", 1), ("grpc.max_receive_message_length", -1)]
+OPTIONS: Final = [
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.max_receive_message_length", -1),
+    ("grpc.http2.bdp_probe", 0),  # windows that stay as they are
+]
 _numbers = count()
 
 
