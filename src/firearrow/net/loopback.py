@@ -65,13 +65,12 @@ class Loopback(asyncio.Transport):
             self._wait_ended(WaitEnded(self.peer, request))
 
     def pause(self) -> None:
-        """Note that the client does not read: the server wakes none of its requests."""
-        self.peer.pause_writing()
+        """Note that the client does not read: the server wakes requests of others first."""
+        self.peer.is_slow = True
 
     def resume(self) -> None:
         """Note that the client reads again."""
-        if not self._is_closing:
-            self.peer.resume_writing()
+        self.peer.is_slow = False
 
     def tell(self, request: AnyCommand) -> None:
         """Send a one-way request."""

@@ -105,8 +105,8 @@ class Peer(asyncio.Protocol):
         self._has_ended = False  # True if the peer sends nothing any more
         self.owed = 0  # pending answers, which keep the connection open then
         self._paused = False
-        self._waits = False
-        self._is_dropped = False
+        self._waits = self._is_dropped = False
+        self.is_slow = False  # True while the client of a `Loopback` does not read
         self._calls: FutureCalls | None = None  # None until the first call
         self._open_since: dict[int, int] = {}  # by opaque, while times of requests are measured
         self.gathered_code = 0  # of requests that are answered soon, see ``net.gathering``
@@ -128,7 +128,7 @@ class Peer(asyncio.Protocol):
     @property
     def reads(self) -> bool:
         """Tell whether the peer takes its answers at present."""
-        return not self._paused and self.is_open
+        return not (self._paused or self.is_slow) and self.is_open
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Register with the server (called by asyncio)."""
