@@ -47,7 +47,7 @@ def served(command: Sequence[str], store: Path, variables: Mapping[str, str]) ->
     with subprocess.Popen([BIN / "firearrow", *changed], stdout=subprocess.PIPE, text=True, env=variables) as process:
         assert process.stdout is not None
         try:
-            found = re.fullmatch(r"ready namesrv=\S+:(\d+) broker=\S+:(\d+)\n", process.stdout.readline())
+            found = re.fullmatch(r"ready namesrv=\S+:(\d+) broker=\S+:(\d+) grpc=\S+\n", process.stdout.readline())
             assert found
             yield found[1], found[2]
         finally:
@@ -84,7 +84,7 @@ def test_a_container_is_built_of_what_is_here_for_a_user_without_rights() -> Non
     assert all((ROOT / name).exists() for name in names)
     given = dict(instructions())
     assert given["USER"] != "0"
-    assert given["EXPOSE"] == "9876 10911"
+    assert given["EXPOSE"] == "9876 10911 8081"
 
 
 def test_a_service_serves_and_stops(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ from tests.broker.serving import pull_fields, send_fields
 from tests.crash.history import History
 from tests.net.talker import Talker, talking
 
-READY = re.compile(r"ready namesrv=127\.0\.0\.1:\d+ broker=127\.0\.0\.1:(\d+)\n")
+READY = re.compile(r"ready namesrv=127\.0\.0\.1:\d+ broker=127\.0\.0\.1:(\d+) grpc=\S+\n")
 QUEUES = 4
 CONNECTIONS = 3
 IN_FLIGHT = 16

@@ -10,7 +10,7 @@ Several brokers appear with their names:
 
 Name servers without the registration are named at the end; the broker goes on trying:
 
-    ready broker=127.0.0.1:10911 (not registered with 10.0.0.1:9876)
+    ready broker=127.0.0.1:10911 grpc=127.0.0.1:8081 (not registered with 10.0.0.1:9876)
 
 Everything else goes to standard error.
 """
