@@ -76,7 +76,8 @@ def counted(families: Mapping[str, Scraped]) -> dict[tuple[str, Labels], float]:
 def test_a_scrape_is_like_the_golden_one(kind: Kind, tmp_path: Path) -> None:
     families = scraped(kind, tmp_path)
     golden = scrapes.golden()
-    found, expected = shape(families), shape(golden)
+    of_broker = {name: family for name, family in families.items() if not name.startswith("rocketmq_proxy_")}
+    found, expected = shape(of_broker), shape(golden)
     if kind == "firearrow":
         del expected["rocketmq_pop_buffer_scan_time_consume_milliseconds"]  # nothing is scanned
     assert found == expected

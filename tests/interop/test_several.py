@@ -26,7 +26,7 @@ def test_no_message_is_lost_and_no_send_fails_while_brokers_are_restarted(driver
     log = tmp_path / "firearrow.log"
     with running([*FIREARROW, "serve", "--ephemeral", "--brokers", "2"], log) as process:
         words = process.wait_for_line("ready ").split()[1:]
-        name_server, broker, _ = (word.partition("=")[2] for word in words)
+        name_server, broker, *_ = (word.partition("=")[2] for word in words)
         at = ("-n", name_server)
         subprocess.run([*FIREARROW, "topic", "create", TOPIC, *at], check=True)
         java = JavaClient(driver, Server("firearrow", name_server, broker, tmp_path, tmp_path))

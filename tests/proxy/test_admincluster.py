@@ -46,10 +46,10 @@ def tool(stage: Stage) -> Iterator[Rpcs]:
         yield found
 
 
-def until(is_done: Callable[[], bool]) -> None:
+def until(value: Callable[[], int], expected: int) -> None:
     deadline = time.monotonic() + 20
-    while not is_done():
-        assert time.monotonic() < deadline
+    while (found := value()) != expected:
+        assert time.monotonic() < deadline, found
 
 
 def consume(rpcs: Rpcs, group: str, count: int) -> None:
@@ -67,7 +67,7 @@ def test_figures_of_all_brokers(stage: Stage, rpcs: Rpcs, tool: Rpcs) -> None:
     consume(rpcs, "g", 4)
     rpcs.SendMessage(send_request("orders", *[b"second"] * 4))
     request = m.DescribeGroupAccumulationRequest(group=GROUP, topics=[TOPIC])
-    until(lambda: tool.admin("DescribeGroupAccumulation", request).accumulation.accumulation == 4)
+    until(lambda: tool.admin("DescribeGroupAccumulation", request).accumulation.accumulation, 4)
     spans = tool.admin("QueryTimeSpan", m.QueryTimeSpanRequest(group=GROUP)).queue_time_span_list
     assert {span.message_queue.broker.name for span in spans} == {"broker-a", "broker-b"}
     by_key = tool.admin("QueryMessage", m.ListMessageRequest(topic=TOPIC, message_key="k"))
@@ -82,7 +82,7 @@ def test_figures_of_all_brokers(stage: Stage, rpcs: Rpcs, tool: Rpcs) -> None:
     assert found == 8
     reset = m.ResetGroupOffsetRequest(group=GROUP, topic=TOPIC, reset_timestamp=m.Timestamp(seconds=1))
     assert tool.admin("ResetGroupOffset", reset).status.code == m.Code.OK
-    until(lambda: tool.admin("DescribeGroupAccumulation", request).accumulation.accumulation == 8)
+    until(lambda: tool.admin("DescribeGroupAccumulation", request).accumulation.accumulation, 8)
 
 
 def test_members_count_once(rpcs: Rpcs, tool: Rpcs) -> None:
@@ -131,6 +131,6 @@ def test_a_subscription_is_deleted_at_all_brokers(stage: Stage, tool: Rpcs) -> N
         consume(rpcs, "g-left", 2)
         rpcs.NotifyClientTermination(m.NotifyClientTerminationRequest(group=m.Resource(name="g-left")))
     request = m.DeleteSubscriptionRequest(topic=TOPIC, group=m.Resource(name="g-left"))
-    until(lambda: tool.admin("DeleteSubscription", request).status.code == m.Code.OK)
+    until(lambda: tool.admin("DeleteSubscription", request).status.code, m.Code.OK)
     listing = m.ListSubscriptionRequest(group=request.group)
     assert len(tool.admin("ListSubscription", listing).subscription_info) == 0

@@ -29,6 +29,7 @@ class Departures:
         self._waiting: list[Outgoing] = []
         self.is_planned = False
         """True if the turn ends by `leave`."""
+        self._has_more = False
 
     def call_last(self, call: Callable[[], None]) -> None:
         """Register a function to call at each end of a turn."""
@@ -36,7 +37,9 @@ class Departures:
 
     def plan(self) -> None:
         """Make sure that the turn ends by `leave`."""
-        if not self.is_planned:
+        if self.is_planned:
+            self._has_more = True
+        else:
             self.is_planned = True
             self._loop().call_soon(self.leave)
 
@@ -57,10 +60,11 @@ class Departures:
                 for call in self._last:
                     call()
                 waiting, self._waiting = self._waiting, []
-                if not waiting:
-                    return
+                self._has_more = False
                 for outgoing in waiting:
                     outgoing.leave()
+                if not self._has_more:
+                    return
         finally:
             self.is_planned = False
             failed, self._waiting = self._waiting, []  # nothing, unless a call has failed
