@@ -397,6 +397,12 @@ class TimerStore:
     def was_read(self, before_ms: int) -> None:
         """Note that all times before one are delivered: the delivered messages are in the CommitLog."""
         assert before_ms >= self.progress.read_ms, "progress never goes back"
+        self.follow(before_ms)
+
+    def follow(self, before_ms: int) -> None:
+        """Take over the progress of the master's timer, which goes back when the master is killed: it delivers some
+        messages again then.
+        """
         assert before_ms % self.precision_ms == 0, "a slot begins then"
         self.progress = self.progress._replace(read_ms=before_ms)
 

@@ -395,7 +395,7 @@ class TimedMessages(RoundService):
             yield 0.0
         timers.version = check.version
         if end_ms != timers.progress.read_ms:
-            timers.was_read(end_ms)
+            timers.follow(end_ms)
             self._flush.moved()
         following.check = None
 
