@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from firearrow.broker.timing.timer import MasterTimer
 from firearrow.store.timerfiles import CHECK
 from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
@@ -133,6 +134,24 @@ def test_what_the_master_says_counts_when_the_log_is_here(tmp_path: Path) -> Non
             await asyncio.sleep(SETTLED_SECONDS)
             assert slave.broker.timing.store.progress.queue_offset == 1
             assert pending(slave) == 0
+
+    loop.run(main)
+
+
+def test_a_master_whose_progress_goes_back_is_followed(tmp_path: Path) -> None:
+    """RocketMQ's begins again at an older progress when it was killed."""
+
+    async def main(clock: VirtualClock) -> None:
+        async with followed(tmp_path, clock, 60_000) as (_, slave):
+            await asyncio.sleep(SETTLED_SECONDS)
+            timing = slave.broker.timing
+            before = timing.store.progress
+            earlier_ms = before.read_ms - 2 * timing.store.precision_ms
+            timing.timed.follow(MasterTimer(earlier_ms, before.queue_offset, (1, 1, 1), 0))
+            await until(lambda: timing.store.progress.read_ms == earlier_ms)
+            await asyncio.sleep(SETTLED_SECONDS)
+            assert timing.store.progress.read_ms > before.read_ms
+            assert pending(slave) == 1
 
     loop.run(main)
 
