@@ -37,6 +37,7 @@ import msgspec
 from firearrow.wire.signature import Credentials
 from tests.interop.driver import Driver, driving
 from tests.interop.waiting import wait_until
+from tests.pages import ROOT
 
 ARRIVAL_SECONDS: Final = 25  # a client that misses a message asks again after 20 s
 ALL_TAGS: Final = "*"
@@ -207,6 +208,7 @@ def running_program(command: list[str], directory: Path, trusted: Path) -> Itera
     """
     environment = {
         "HOME": str(directory),
+        "PYTHONPATH": str(ROOT),  # where the Python program stands; each runs in its directory
         "rocketmq.client.logRoot": str(directory),  # of the Go client
         "GRPC_DEFAULT_SSL_ROOTS_FILE_PATH": str(trusted),
         "NODE_EXTRA_CA_CERTS": str(trusted),

@@ -59,7 +59,8 @@ def consume(rpcs: Rpcs, group: str, count: int) -> None:
     while len(received) < count:
         received += rpcs.received(receive_request(group, "orders"))
         assert time.monotonic() < deadline
-    rpcs.AckMessage(rpcs.ack_request(group, "orders", *received))
+    answer = rpcs.AckMessage(rpcs.ack_request(group, "orders", *received))
+    assert {entry.status.code for entry in answer.entries} == {m.Code.OK}, answer
 
 
 def test_figures_of_all_brokers(stage: Stage, rpcs: Rpcs, tool: Rpcs) -> None:

@@ -65,7 +65,8 @@ def until(holds: Callable[[], bool]) -> None:
 
 # --- pending calls ---
 
-HANDLE = f"0 {int(time.time() * 1000)} 600000 0 0 {BROKER} 0 0 7"
+DAY_MS = 86_400_000  # the module may be imported long before a test runs
+HANDLE = f"0 {int(time.time() * 1000)} {DAY_MS} 0 0 {BROKER} 0 0 7"
 ACK = m.AckMessageRequest(group=GROUP, topic=TOPIC, entries=[m.AckMessageEntry(message_id="a", receipt_handle=HANDLE)])
 CHANGE = m.ChangeInvisibleDurationRequest(
     group=GROUP, topic=TOPIC, receipt_handle=HANDLE, invisible_duration=m.Duration(seconds=20)
