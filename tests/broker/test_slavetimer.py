@@ -147,6 +147,7 @@ def test_a_master_whose_progress_goes_back_is_followed(tmp_path: Path) -> None:
             timing = slave.broker.timing
             before = timing.store.progress
             earlier_ms = before.read_ms - 2 * timing.store.precision_ms
+            assert timing.timed is not None
             timing.timed.follow(MasterTimer(earlier_ms, before.queue_offset, (1, 1, 1), 0))
             await until(lambda: timing.store.progress.read_ms == earlier_ms)
             await asyncio.sleep(SETTLED_SECONDS)

@@ -23,8 +23,9 @@ class Stage(NamedTuple):
     proxy: str
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def stage() -> Iterator[Stage]:
+    """A proxy and brokers of one test: figures of a group do not have those of another test."""
     with EmbeddedCluster(brokers=2) as cluster:
         cluster.create_topic("orders", queues=1)
         with proxy_of(cluster.name_server) as proxy:
