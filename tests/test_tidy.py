@@ -74,20 +74,10 @@ LOG_METHODS = {"debug", "info", "warning", "error", "exception", "critical", "lo
 # Keys whose whole effect is that some values are refused: no broker may pose as a slave.
 ONLY_CHECKED = {*("brokerRole", "authenticationProvider", "authorizationProvider", "authorizationStrategy")}
 
-# Keys that a proxy in front of a cluster does not read yet, or that only its ports for remoting would need.
+# Keys that a proxy in front of a cluster does not read: one value is allowed, or they belong to local mode.
 KEYS_OF_CLUSTER_MODE = {
-    *("proxyClusterName", "proxyName", "brokerConfigPath", "regionId", "traceOn"),
-    *("remotingListenPort", "remotingAccessAddr"),
-    *("sendLatencyEnable", "startDetectorEnable", "detectTimeout", "detectInterval"),
-    *("transactionHeartbeatPeriodSecond", "transactionHeartbeatBatchNum"),
-    *("transactionDataExpireMillis", "transactionDataExpireScanPeriodMillis"),
-    *("transactionDataMaxNum", "transactionDataMaxWaitClearMillis"),
+    *("brokerConfigPath", "authenticationMetadataProvider", "authorizationMetadataProvider"),
     *("heartbeatSyncerTopicName", "heartbeatSyncerTopicClusterName"),
-    *("remotingWaitTimeMillsInSendQueue", "remotingWaitTimeMillsInPullQueue"),
-    *("remotingWaitTimeMillsInHeartbeatQueue", "remotingWaitTimeMillsInUpdateOffsetQueue"),
-    *("remotingWaitTimeMillsInTopicRouteQueue", "remotingWaitTimeMillsInDefaultQueue"),
-    *("authenticationMetadataProvider", "authorizationMetadataProvider", "authenticationStrategy"),
-    *("statefulAuthenticationCacheMaxNum", "statefulAuthenticationCacheExpiredSecond"),
 }
 
 

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import Final
 
 from firearrow.client.admin import Admin
 from firearrow.wire.admin_bodies import AuthAcl, AuthEntry, AuthPolicy, AuthUserInfo
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.signature import Credentials
-from tests.interop.servers import AUTHORIZED, ROOT, SMALL_FILES, Server
+from tests.interop.servers import AUTHORIZED, ROOT, SMALL_FILES, Server, running
 
 SETTINGS: Final[Mapping[str, str]] = {
     **SMALL_FILES,
@@ -31,6 +35,18 @@ OWN_TOPIC: Final = "OwnTopic"
 OWN_GROUP: Final = "own_"
 READ_TOPIC: Final = "ReadTopic"
 FOREIGN_TOPIC: Final = "ForeignTopic"
+
+
+@contextmanager
+def behind_proxy(server: Server, log: Path, settings: Mapping[str, str], *options: str) -> Iterator[Server]:
+    """Run a proxy in front of a server; yield the server with the proxy's addresses."""
+    words = [word for key, text in settings.items() for word in ("--set", f"{key}={text}")]
+    command = [sys.executable, "-m", "firearrow", "proxy", "-n", server.namesrv, "--host", "127.0.0.1"]
+    with running([*command, *options, *words], log) as process:
+        ready = process.wait_for_line("ready ").removeprefix("ready ")
+        at = dict(word.split("=") for word in ready.split())
+        yield replace(server, grpc=at["grpc"], remoting=at.get("remoting", ""))
+        assert process.stop() == 0, f"see {log}"
 
 
 def admit(server: Server) -> None:

@@ -85,7 +85,8 @@ AUTHORIZED: Mapping[str, str] = {**AUTHENTICATED, "authorizationEnabled": "true"
 class Server:
     """A running name server and broker: addresses (``HOST:PORT``), store, directory of logs.
 
-    ``grpc`` is the address for clients of RocketMQ 5; RocketMQ's own broker has none.
+    ``grpc`` is the address for clients of RocketMQ 5; RocketMQ's own broker has none. ``remoting`` is the address of a
+    proxy for remoting clients.
     """
 
     kind: Kind
@@ -94,6 +95,7 @@ class Server:
     store: Path
     logs: Path
     grpc: str = ""
+    remoting: str = ""
 
     @property
     def broker_port(self) -> int:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 from typing import Final
 
@@ -14,8 +12,8 @@ import pytest
 from tests.interop.driver import Driver, JavaError
 from tests.interop.grpcclient import ARRIVAL_SECONDS, GrpcClients, Outgoing, running_program
 from tests.interop.grpcscenarios import AllScenarios, create, topic_of
-from tests.interop.grpcservers import GUARDED, SETTINGS, admit
-from tests.interop.servers import Server, free_port, running, serve
+from tests.interop.grpcservers import GUARDED, SETTINGS, admit, behind_proxy
+from tests.interop.servers import Server, free_port, serve
 from tests.interop.waiting import wait_until
 
 PROXY_KEYS: Final = ("grpc", "minInvisible")  # begin the keys of the proxy; the others are the broker's
@@ -28,17 +26,6 @@ def of_broker(settings: Mapping[str, str]) -> dict[str, str]:
 
 def of_proxy(settings: Mapping[str, str]) -> dict[str, str]:
     return {key: text for key, text in settings.items() if key.startswith(PROXY_KEYS) or key in ACCESS_KEYS}
-
-
-@contextmanager
-def behind_proxy(server: Server, log: Path, settings: Mapping[str, str], *options: str) -> Iterator[Server]:
-    """Run a proxy in front of a server; yield the server with the proxy's address."""
-    words = [word for key, text in settings.items() for word in ("--set", f"{key}={text}")]
-    command = [sys.executable, "-m", "firearrow", "proxy", "-n", server.namesrv, "--host", "127.0.0.1"]
-    with running([*command, *options, *words], log) as process:
-        address = process.wait_for_line("ready ").removeprefix("ready grpc=")
-        yield replace(server, grpc=address)
-        assert process.stop() == 0, f"see {log}"
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from typing import TypeVar
 from firearrow.clock import SystemClock
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
-from firearrow.proxy.cluster import ClusterProxy
+from firearrow.proxy.clusterproxy import ClusterProxy
 from firearrow.proxy.config import load
 from firearrow.wire import fastjson
 from tests.net.background import in_thread
@@ -44,9 +44,11 @@ def cluster_proxy(name_server: str, **keys: object) -> Iterator[ClusterProxy]:
 
     @asynccontextmanager
     async def running() -> AsyncIterator[ClusterProxy]:
-        pairs = {"namesrvAddr": name_server, "grpcServerPort": 0, "bindAddress": "127.0.0.1", **keys}
+        ports = {"grpcServerPort": 0, "remotingListenPort": 0, "bindAddress": "127.0.0.1"}
+        pairs = {"namesrvAddr": name_server, **ports, **keys}
         proxy = ClusterProxy(load(fastjson.dumps(pairs))[0], "127.0.0.1", SystemClock())
         await proxy.start()
+        await proxy.serve_remoting()
         try:
             yield proxy
         finally:

@@ -22,13 +22,22 @@ from firearrow.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, RouteTables
 from firearrow.net.server import Answer, Handler, Peer, Steps
 from firearrow.net.serverconfig import changed, save, text_of
 from firearrow.wire import fastjson, headers
-from firearrow.wire.bodies import DataVersion, KVTable, MemberGroupBody, RegisterBody, Route, TopicList, body_crc32
+from firearrow.wire.bodies import (
+    DataVersion,
+    KVTable,
+    MemberGroupBody,
+    RegisterBody,
+    Route,
+    TopicList,
+    body_crc32,
+    is_standard_json_wanted,
+    route_body,
+)
 from firearrow.wire.client_bodies import body_of
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 
-STANDARD_JSON_VERSION: Final = 401  # MQVersion V4_9_4: from it on clients read standard JSON
 _HELP: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
 
@@ -130,7 +139,7 @@ class Processor:
     def get_route(self, peer: Peer, request: AnyCommand) -> Answer:
         """105."""
         header = fields_of(request, headers.RouteHeader)
-        standard = request.version >= STANDARD_JSON_VERSION or bool(header.accept_standard_json_only)
+        standard = is_standard_json_wanted(request.version, header)
         self._check_ready()
         state = (self._routes.version, self._kv.version)
         if state != self._encoded_of:
@@ -138,8 +147,7 @@ class Processor:
             self._encoded_of = state
         answer = self._encoded.get((header.topic, standard))
         if answer is None:
-            write = fastjson.dumps_standard if standard else fastjson.dumps
-            answer = Response(body=write(self._route(header.topic)))
+            answer = Response(body=route_body(self._route(header.topic), standard=standard))
             self._encoded[header.topic, standard] = answer
         return answer
 

@@ -18,6 +18,11 @@ def host_and_port(address: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
+def endpoint(host: str, port: int) -> str:
+    """Return ``host:port``, with brackets around an IPv6 address."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 def addresses_of(text: str) -> list[str]:
     """Split a list of addresses at ``;`` or ``,``; ConfigError names a bad one."""
     addresses = [part.strip() for part in text.replace(",", ";").split(";") if part.strip()]

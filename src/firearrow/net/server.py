@@ -689,7 +689,7 @@ class Server:
         self._all_gone: asyncio.Event | None = None
         self.loop = cast(asyncio.AbstractEventLoop, None)
 
-    async def bind(self, host: str, port: int, *, shares_port: bool = False) -> int:
+    async def bind(self, host: str, port: int, *, shares_port: bool = False, is_for_grpc: bool = False) -> int:
         """Listen on ``host:port`` (0: a free port) and return the port; CannotListen if that fails.
 
         Clients are not accepted before ``serve``: the parts that their requests need may not exist yet.
@@ -697,7 +697,7 @@ class Server:
         assert self._server is None, "a server is bound once, or again after its stop"
         self.loop = asyncio.get_running_loop()
         self._all_gone = None
-        self._server = await listen(lambda: Peer(self), host, port, shares_port=shares_port)
+        self._server = await listen(lambda: Peer(self, is_for_grpc=is_for_grpc), host, port, shares_port=shares_port)
         return port_of(self._server)
 
     async def serve(self) -> None:
@@ -706,9 +706,9 @@ class Server:
         await self._server.start_serving()
         self._idle_sweep.plan()
 
-    async def serve_also(self, host: str, port: int, *, is_for_grpc: bool = False) -> int:
+    async def serve_also(self, host: str, port: int, *, is_for_grpc: bool = False, shares_port: bool = False) -> int:
         """Accept clients at a further port (0: a free one), too, and return it; CannotListen if that fails."""
-        other = await listen(lambda: Peer(self, is_for_grpc=is_for_grpc), host, port)
+        other = await listen(lambda: Peer(self, is_for_grpc=is_for_grpc), host, port, shares_port=shares_port)
         bound = port_of(other)
         if self._server is None or self.has_stopped:
             other.close()

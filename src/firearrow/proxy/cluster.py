@@ -17,37 +17,29 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
 from typing import Final, TypeVar
 
-from firearrow.auth.setup import credentials_of
+import msgspec
+
 from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.routing.queues import MASTER, address_of_id, broker_addresses
 from firearrow.client.session.answers import read_body
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, ClientError, ConfigError, FirearrowError, NotFound, TopicNotFound
-from firearrow.net import tls
+from firearrow.events import Events
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of
 from firearrow.net.client import Client, Handler, ServerRequest
-from firearrow.net.exposition import Metrics
-from firearrow.net.grpc import drain
-from firearrow.net.operations import Operations, pages_of_server
-from firearrow.net.proxyheaders import networks_of
 from firearrow.net.replies import Reply, in_task, run
-from firearrow.net.server import Server
 from firearrow.net.tasks import Tasks
-from firearrow.proxy.access import Anyone
 from firearrow.proxy.answercache import AnswerCache, CacheLimits
 from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
-from firearrow.proxy.clusteraccess import ClusterAccess, Sender, patient
+from firearrow.proxy.clusteraccess import ClusterAccess, Sender
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
-from firearrow.proxy.meter import CallMeter
-from firearrow.proxy.metrics import Sources, metrics_of
-from firearrow.proxy.service import Service, limits_of
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, ClusterInfo, Route, TopicConfig
@@ -187,8 +179,7 @@ class ClusterCalls:
         self, rights: ClusterAccess, place: str, broker: str, request: AnyCommand, seconds: float
     ) -> Reply[AnyCommand]:
         async def checked() -> AnyCommand:
-            question = remoting_request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place, "bname": broker})
-            stored = await self._called(self._brokers.client, broker, question, seconds)
+            stored = await self._brokers.message_at(place, broker, seconds)
             rights.check(self._sender, request, stored)
             return await self._called(self._brokers.client, broker, request, seconds)
 
@@ -251,17 +242,18 @@ class ClusterLink(ClusterCalls):
         if self._brokers.rights is not None and self._sender.user is not None:
             self._brokers.rights.check(self._sender, request)
 
-    def register(self, broker: str, body: bytes, language: str) -> Reply[AnyCommand]:
-        """Send a heartbeat to a broker by the own connection, which is opened if needed."""
+    def call_own(self, broker: str, request: AnyCommand, seconds: float) -> Reply[AnyCommand]:
+        """Send a request to a broker by the own connection, which is opened if needed."""
         if self._own is None:
-            handlers: Mapping[int, Handler] = dict.fromkeys(map(int, _QUESTIONS), self._take)
-            self._own = Client(handlers, self._brokers.access, spares_working=True)
+            self._own = self._opened()
         address = self._brokers.address_of(broker)
         if address is not None:
             self._names[address] = broker
-        command = remoting_request(RequestCode.HEART_BEAT, body=body)
-        command.language = language
-        return self._called(self._own, broker, command, BEAT_SECONDS_MAX)
+        return self._called(self._own, broker, request, seconds)
+
+    def _opened(self) -> Client:
+        handlers: Mapping[int, Handler] = dict.fromkeys(map(int, _QUESTIONS), self._take)
+        return Client(handlers, self._brokers.access, spares_working=True)
 
     def leave_others(self, brokers: Sequence[str]) -> None:
         """Close the own connections to brokers that are not among these."""
@@ -324,7 +316,9 @@ class ClusterBrokers:
 
     keeps_endpoints = True
 
-    def __init__(self, config: ProxyConfig, access: Access, clock: Clock, at: Callable[[], tuple[str, int]]) -> None:
+    def __init__(
+        self, config: ProxyConfig, access: Access, clock: Clock, events: Events, at: Callable[[], tuple[str, int]]
+    ) -> None:
         if not config.namesrv_addr.strip("; "):
             raise ConfigError("no name servers: neither -n nor namesrvAddr nor NAMESRV_ADDR names any")
         self._config = config
@@ -358,7 +352,7 @@ class ClusterBrokers:
         self._topics = AnswerCache("topic", self._ask_topic, self.tasks, self._monotonic, topics)
         self._groups = AnswerCache("group", self._ask_group, self.tasks, self._monotonic, groups)
         self.rights: Final = (
-            ClusterAccess(config, self._ask_any, self.tasks, clock) if config.authentication_enabled else None
+            ClusterAccess(config, self._ask_any, self.tasks, clock, events) if config.authentication_enabled else None
         )
 
     def start(self) -> None:
@@ -402,17 +396,26 @@ class ClusterBrokers:
         will reach it. BrokerError if a broker refuses the client.
         """
         assert isinstance(link, ClusterLink), "a link of this cluster"
-        link.alive_at = self._monotonic()
-        self._links[link] = None
+        command = remoting_request(RequestCode.HEART_BEAT, body=fastjson.dumps(heartbeat))
+        link.check(command)
+        command.language = language
+        await self.register(link, command, await self.brokers_of(topics))
+
+    async def brokers_of(self, topics: Iterable[str]) -> list[str]:
+        """Return the names of all brokers with queues of any of the topics."""
         names: dict[str, None] = {}
         for topic in topics:
             found = await self._routes.get(topic)
             if found is not None:
                 names |= dict.fromkeys(found.brokers)
-        body = fastjson.dumps(heartbeat)
-        link.check(remoting_request(RequestCode.HEART_BEAT, body=body))
-        link.leave_others(list(names))
-        sent = [(name, link.register(name, body, language)) for name in names]
+        return list(names)
+
+    async def register(self, link: ClusterLink, heartbeat: AnyCommand, names: Sequence[str]) -> None:
+        """Send a heartbeat to brokers by the link's own connections, and close those to others; raises as `beat`."""
+        link.alive_at = self._monotonic()
+        self._links[link] = None
+        link.leave_others(names)
+        sent = [(name, link.call_own(name, msgspec.structs.replace(heartbeat), BEAT_SECONDS_MAX)) for name in names]
         refusal: BrokerError | None = None
         for name, reply in sent:
             try:
@@ -432,6 +435,13 @@ class ClusterBrokers:
     async def _tell(self, broker: str, request: AnyCommand) -> None:
         with suppress(OSError, FirearrowError):
             await self.client.send(await self.find(broker), request.code, request.ext, request.body)
+
+    def message_at(self, place: str, broker: str, seconds: float) -> Reply[AnyCommand]:
+        """Ask a broker for the message at a place of its log."""
+        question = remoting_request(RequestCode.VIEW_MESSAGE_BY_ID, {"offset": place, "bname": broker})
+        call = _BrokerCall(self, self.client, broker, question, seconds)
+        call.begin()
+        return call
 
     # --- addresses ---
 
@@ -553,90 +563,3 @@ class ClusterBrokers:
             except (OSError, ProxyError) as error:
                 failure = error
         raise failure or missing
-
-
-class ClusterProxy:
-    """Proxy at a port of its own, in front of the brokers of a cluster; ``start`` and ``stop`` once each.
-
-    ``host`` is its address for clients that name none. ``memory_bytes_max`` limits the memory of all clients, 0 is a
-    quarter of the machine's.
-    """
-
-    def __init__(self, config: ProxyConfig, host: str, clock: Clock, memory_bytes_max: int = 0) -> None:
-        credentials = credentials_of(config.inner_client_authentication_credentials)
-        self._config = config
-        self._server = Server(
-            {},
-            clock,
-            idle_seconds_max=config.grpc_client_idle_time_mills / 1000,
-            memory_bytes_max=memory_bytes_max or config.request_memory_bytes_max,
-            tls=config,
-        )
-        access = tls.access_of(config, credentials)
-        self._brokers = ClusterBrokers(config, access, clock, lambda: (host, self.port))
-        rights = self._brokers.rights
-        meter = CallMeter(clock, self._server.departures) if config.has_metrics else None
-        self.service: Final = Service(
-            self._brokers,
-            Anyone() if rights is None else rights.users_of_calls(),
-            config,
-            clock,
-            meter,
-            lambda: len(self._server.grpc_peers),
-        )
-        pages = pages_of_server(self._server, self._reasons_against, self._facts, self._metrics)
-        self.operations: Final = Operations(config, pages, self._metrics)
-        self.port = 0
-
-    async def start(self, *, shares_port: bool = False) -> int:
-        """Listen on the port of the configuration (0: a free one) and return it; CannotListen if that fails. With
-        ``shares_port`` several processes may listen there.
-        """
-        config = self._config
-        methods = self.service.methods()
-        if config.authentication_enabled:
-            methods = {path: patient(method) for path, method in methods.items()}
-        self._server.grpc_methods = methods
-        self._server.grpc_limits = limits_of(config)
-        self._server.proxy_headers.trusted = networks_of(config.proxy_protocol_trusted_networks)
-        self.port = await self._server.bind(config.bind_address, config.grpc_server_port, shares_port=shares_port)
-        try:
-            await self.operations.bind(config.bind_address)
-        except OSError:
-            self.operations.close()
-            await self._server.stop()
-            raise
-        self._brokers.start()
-        await self._server.serve()
-        await self.operations.start()
-        return self.port
-
-    async def stop(self) -> None:
-        """Send clients away, let their pending calls end, give back their messages, and close all connections."""
-        self._server.retire_grpc()
-        self.service.end_waits()
-        await drain(self._server.grpc_peers, self._config.grpc_shutdown_time_seconds)
-        self.service.stop()
-        await self.operations.stop()
-        await self._server.stop()
-        await self._brokers.stop()
-
-    # --- status ---
-
-    def _metrics(self) -> Metrics:
-        meter = self.service.meter
-        assert meter is not None, "metrics are requested only with a meter"
-        return metrics_of(Sources(self.service, meter, self._server, "cluster"), self._config)
-
-    def _reasons_against(self) -> list[str]:
-        return [] if self.service.health.is_serving else ["stop: the proxy stops"]
-
-    def _facts(self) -> dict[str, object]:
-        config = self._config
-        return {
-            "proxyName": config.proxy_name,
-            "clusterName": config.proxy_cluster_name,
-            "port": self.port,
-            "grpcConnections": len(self._server.grpc_peers),
-            "clients": sum(1 for _ in self.service.clients.all()),
-        }

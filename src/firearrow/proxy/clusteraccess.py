@@ -29,7 +29,7 @@ from firearrow.events import Events
 from firearrow.message import properties
 from firearrow.message.record import decode_record
 from firearrow.net.grpc import Call, Method
-from firearrow.net.replies import Running, run
+from firearrow.net.replies import Reply, Running, run
 from firearrow.net.server import Peer
 from firearrow.net.tasks import Tasks
 from firearrow.proxy.access import Signed
@@ -42,6 +42,7 @@ from firearrow.wire.admin_bodies import AuthAcl, AuthUserInfo
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.requests import REQUESTS
+from firearrow.wire.signature import ACCESS_KEY
 
 log = logging.getLogger(__name__)
 
@@ -122,10 +123,9 @@ class _Rights(NamedTuple):
 class ClusterAccess:
     """Users of the brokers of a cluster, and checks of requests before they are sent."""
 
-    def __init__(self, config: ProxyConfig, ask: Ask, tasks: Tasks, clock: Clock) -> None:
+    def __init__(self, config: ProxyConfig, ask: Ask, tasks: Tasks, clock: Clock, events: Events) -> None:
         self._ask = ask
         self._places = _Places()
-        events = Events()
         self._changed = events.of(RightsChanged)
         self.users: dict[str, User] = {}
         self._acls: dict[str, Acl] = {}
@@ -134,6 +134,10 @@ class ClusterAccess:
             broker_cluster_name=config.rocketmq_cluster_name,
             authentication_enabled=True,
             authorization_enabled=config.authorization_enabled,
+            authentication_strategy=config.authentication_strategy,
+            stateful_authentication_cache_max_num=config.stateful_authentication_cache_max_num,
+            stateful_authentication_cache_expired_second=config.stateful_authentication_cache_expired_second,
+            authentication_whitelist=",".join(filter(str.isdecimal, _listed(config.authentication_whitelist))),
             authorization_whitelist=_codes_of(config.authorization_whitelist),
         )
         self._control = AccessControl(keys, self, self._places, clock, events)
@@ -217,10 +221,26 @@ class ClusterAccess:
         field = _PLACES.get(request.code)  # type: ignore[call-overload]
         return None if field is None else request.ext.get(field)
 
+    async def admit(self, peer: Peer, request: AnyCommand, ask: Callable[[str], Reply[AnyCommand]]) -> None:
+        """Raise BrokerError unless a remoting client may make a request, which has its signature. ``ask`` asks for the
+        message at a place.
+        """
+        username = request.ext.get(ACCESS_KEY)
+        if username:
+            await self._known.get(username)
+        place = self.place_of(request) if username in self.users else None
+        self._check(peer, request, None if place is None else await ask(place))
+
     def check(self, sender: Sender, request: AnyCommand, stored: AnyCommand | None = None) -> None:
         """Raise ProxyError unless a sender may make a request. ``stored`` is the answer with the message that the
         request refers to.
         """
+        try:
+            self._check(cast(Peer, sender), request, stored)  # of a peer it reads the user and the address
+        except BrokerError as error:
+            raise ProxyError(Code.UNAUTHORIZED, error.remark) from None
+
+    def _check(self, peer: Peer, request: AnyCommand, stored: AnyCommand | None) -> None:
         code = request.code
         if code not in self._checks:
             self._checks[code] = self._control.condition(REQUESTS[RequestCode(code)])
@@ -230,9 +250,7 @@ class ClusterAccess:
         self._places.message = None if stored is None else _named_in(stored)
         ext = request.ext
         try:
-            check(cast(Peer, sender), request)  # of a peer it reads the user and the address
-        except BrokerError as error:
-            raise ProxyError(Code.UNAUTHORIZED, error.remark) from None
+            check(peer, request)
         finally:
             request.ext, request.admitted_by = ext, None  # the next server decides for itself
             self._places.message = None

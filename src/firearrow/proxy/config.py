@@ -126,10 +126,6 @@ class ProxyConfig(MetricsKeys, frozen=True):
     enable_topic_message_type_check: Annotated[bool, "whether a message must be of its topic's type (`message.type`)"] = True
     use_delay_level: Annotated[bool, "whether a delivery time becomes a delay level as well"] = False
     message_delay_level: Annotated[DelayLevels, "delays of the levels, level 1 first"] = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
-    send_latency_enable: Annotated[bool, "whether sends avoid brokers that were slow or failed"] = False
-    start_detector_enable: Annotated[bool, "whether such brokers are probed until they are back"] = False
-    detect_timeout: Annotated[PositiveInt, "ms that a probed broker has to answer"] = 200
-    detect_interval: Annotated[PositiveInt, "ms between probes"] = 2000
 
     # --- settings of clients ---
     grpc_client_producer_max_attempts: Annotated[PositiveInt, "attempts of a producer to send a message"] = 3
@@ -176,25 +172,9 @@ class ProxyConfig(MetricsKeys, frozen=True):
     acl_cache_refresh_seconds: Annotated[PositiveInt, "seconds after which permissions are asked for again"] = 20
     acl_cache_max_num: Annotated[PositiveInt, "limit of users with known permissions"] = 20_000
 
-    # --- transactions ---
-    transaction_heartbeat_period_second: Annotated[PositiveInt, "seconds between heartbeats to brokers for the producers of transactions"] = 20
-    transaction_heartbeat_batch_num: Annotated[PositiveInt, "producer groups in one such heartbeat"] = 100
-    transaction_data_expire_millis: Annotated[PositiveLong, "ms after which the place of an open transaction is forgotten"] = 30_000
-    transaction_data_expire_scan_period_millis: Annotated[PositiveLong, "ms between looks for such places"] = 10_000
-    transaction_data_max_num: Annotated[PositiveInt, "limit of places for one transaction id"] = 15
-    transaction_data_max_wait_clear_millis: Annotated[CountLong, "ms that a stopping proxy waits for open transactions"] = 30_000
-
     # --- other proxies ---
     heartbeat_syncer_topic_name: Annotated[TopicName, "topic through which proxies learn each other's consumers"] = "DefaultHeartBeatSyncerTopic"
     heartbeat_syncer_topic_cluster_name: Annotated[OptionalName, "cluster of that topic; empty: rocketMQClusterName"] = ""
-
-    # --- requests of remoting clients ---
-    remoting_wait_time_mills_in_send_queue: Annotated[PositiveLong, "ms that a send may wait before it is handled"] = 3000
-    remoting_wait_time_mills_in_pull_queue: Annotated[PositiveLong, "ms that a pull may wait"] = 5000
-    remoting_wait_time_mills_in_heartbeat_queue: Annotated[PositiveLong, "ms that a heartbeat may wait"] = 31_000
-    remoting_wait_time_mills_in_update_offset_queue: Annotated[PositiveLong, "ms that a commit of an offset may wait"] = 3000
-    remoting_wait_time_mills_in_topic_route_queue: Annotated[PositiveLong, "ms that a query of a route may wait"] = 3000
-    remoting_wait_time_mills_in_default_queue: Annotated[PositiveLong, "ms that all other requests may wait"] = 3000
 
     # --- access control; users and permissions are those of the brokers ---
     authentication_enabled: Annotated[bool, "whether clients must sign their requests"] = False
@@ -237,28 +217,35 @@ class ProxyConfig(MetricsKeys, frozen=True):
 WITHOUT_EFFECT: Final = frozenset(
     {
         "channelExpiredInSeconds", "consumerProcessorThreadPoolNums", "consumerProcessorThreadPoolQueueCapacity",
-        "contextExpiredInSeconds", "enableAclRpcHookForClusterMode", "enableGrpcEpoll", "enablePrintJstack",
-        "grpcBossLoopNum", "grpcClientManagerThreadPoolNums", "grpcConsumerThreadPoolNums",
-        "grpcProducerThreadPoolNums", "grpcRouteThreadPoolNums", "grpcThreadPoolNums", "grpcThreadPoolQueueCapacity",
-        "grpcTransactionThreadPoolNums", "grpcWorkerLoopNum", "heartbeatSyncerThreadPoolNums",
-        "heartbeatSyncerThreadPoolQueueCapacity", "localProxyConnectTimeoutMs", "longPollingReserveTimeInMillis",
-        "metadataThreadPoolNums", "metadataThreadPoolQueueCapacity", "namesrvDomain", "namesrvDomainSubgroup",
-        "printJstackInMillis", "printThreadPoolStatusInMillis", "producerProcessorThreadPoolNums",
-        "producerProcessorThreadPoolQueueCapacity", "remotingDefaultThreadPoolNums",
-        "remotingDefaultThreadPoolQueueCapacity", "remotingHeartbeatThreadPoolNums",
+        "contextExpiredInSeconds", "detectInterval", "detectTimeout", "enableAclRpcHookForClusterMode",
+        "enableGrpcEpoll", "enablePrintJstack", "grpcBossLoopNum", "grpcClientManagerThreadPoolNums",
+        "grpcConsumerThreadPoolNums", "grpcProducerThreadPoolNums", "grpcRouteThreadPoolNums", "grpcThreadPoolNums",
+        "grpcThreadPoolQueueCapacity", "grpcTransactionThreadPoolNums", "grpcWorkerLoopNum",
+        "heartbeatSyncerThreadPoolNums", "heartbeatSyncerThreadPoolQueueCapacity", "localProxyConnectTimeoutMs",
+        "longPollingReserveTimeInMillis", "metadataThreadPoolNums", "metadataThreadPoolQueueCapacity",
+        "namesrvDomain", "namesrvDomainSubgroup", "printJstackInMillis", "printThreadPoolStatusInMillis",
+        "producerProcessorThreadPoolNums", "producerProcessorThreadPoolQueueCapacity",
+        "remotingDefaultThreadPoolNums", "remotingDefaultThreadPoolQueueCapacity", "remotingHeartbeatThreadPoolNums",
         "remotingHeartbeatThreadPoolQueueCapacity", "remotingPullMessageThreadPoolNums",
         "remotingPullThreadPoolQueueCapacity", "remotingSendMessageThreadPoolNums",
         "remotingSendThreadPoolQueueCapacity", "remotingTopicRouteThreadPoolNums",
         "remotingTopicRouteThreadPoolQueueCapacity", "remotingUpdateOffsetThreadPoolNums",
-        "remotingUpdateOffsetThreadPoolQueueCapacity", "renewMaxThreadPoolNums", "renewThreadPoolNums",
-        "renewThreadPoolQueueCapacity", "returnHandleGroupThreadPoolNums", "rocketmqMQClientNum",
-        "tlsCertWatchIntervalMs", "topicRouteServiceThreadPoolNums", "topicRouteServiceThreadPoolQueueCapacity",
-        "transactionHeartbeatThreadPoolNums", "transactionHeartbeatThreadPoolQueueCapacity",
+        "remotingUpdateOffsetThreadPoolQueueCapacity", "remotingWaitTimeMillsInDefaultQueue",
+        "remotingWaitTimeMillsInHeartbeatQueue", "remotingWaitTimeMillsInPullQueue",
+        "remotingWaitTimeMillsInSendQueue", "remotingWaitTimeMillsInTopicRouteQueue",
+        "remotingWaitTimeMillsInUpdateOffsetQueue", "renewMaxThreadPoolNums", "renewThreadPoolNums",
+        "renewThreadPoolQueueCapacity", "returnHandleGroupThreadPoolNums", "rocketmqMQClientNum", "sendLatencyEnable",
+        "startDetectorEnable", "tlsCertWatchIntervalMs", "topicRouteServiceThreadPoolNums",
+        "topicRouteServiceThreadPoolQueueCapacity", "transactionDataExpireMillis",
+        "transactionDataExpireScanPeriodMillis", "transactionDataMaxNum", "transactionDataMaxWaitClearMillis",
+        "transactionHeartbeatBatchNum", "transactionHeartbeatPeriodSecond", "transactionHeartbeatThreadPoolNums",
+        "transactionHeartbeatThreadPoolQueueCapacity",
     }
 )
 # fmt: on
-"""Keys of RocketMQ's proxy that change nothing here: it has no thread pools, and looks at certificates in short
-periods."""
+"""Keys of RocketMQ's proxy that change nothing here. It has no thread pools, and looks at certificates in short periods.
+Requests do not wait in queues, and a transaction's id has the place of its message. A broker that fails is left out of
+routes; sends do not avoid one that is slow."""
 
 
 def load(text: bytes, environment: Mapping[str, str] | None = None) -> tuple[ProxyConfig, list[Note]]:

@@ -34,9 +34,11 @@ import msgspec
 from firearrow.errors import MessageError
 from firearrow.steps import result_of
 from firearrow.wire import fastjson
+from firearrow.wire.headers import RouteHeader
 
 T = TypeVar("T")
 
+STANDARD_JSON_VERSION: Final = 401  # MQVersion V4_9_4: from it on clients read standard JSON
 MASTER_ID: Final = 0  # the broker id of a master; slaves have others
 QUEUE_TYPE: Final = "queue.type"  # an attribute of topics
 PERM_READ: Final = 4
@@ -436,6 +438,16 @@ class Route(Body, frozen=True):
         return msgspec.structs.replace(
             self, queue_datas=queues, order_topic_conf=order, topic_queue_mapping_by_broker=mappings
         ), faults
+
+
+def is_standard_json_wanted(version: int, header: RouteHeader) -> bool:
+    """Tell whether a client of a version reads standard JSON in place of fastjson's dialect."""
+    return version >= STANDARD_JSON_VERSION or bool(header.accept_standard_json_only)
+
+
+def route_body(route: Route, *, standard: bool) -> bytes:
+    """Write a route, as standard JSON or in fastjson's dialect."""
+    return fastjson.dumps_standard(route) if standard else fastjson.dumps(route)
 
 
 class ClusterInfo(Body, frozen=True):

@@ -159,6 +159,10 @@ class ProxyOptions(ServerOptions):
     grpc_port: Annotated[
         int | None, _port("--grpc-port", "port for gRPC clients, 0 for a free one (default: grpcServerPort, 8081)")
     ] = None
+    remoting_port: Annotated[
+        int | None,
+        _port("--remoting-port", "port for remoting clients, 0 for a free one (default: remotingListenPort, 8080)"),
+    ] = None
     host: Host = None
     workers: Annotated[
         int,
@@ -171,4 +175,9 @@ class ProxyOptions(ServerOptions):
 
     def given(self) -> Mapping[str, str | int | None]:
         """Give the keys of the configuration that options set."""
-        return {"grpcServerPort": self.grpc_port, "bindAddress": self.host, "namesrvAddr": self.namesrv_addr}
+        return {
+            "grpcServerPort": self.grpc_port,
+            "remotingListenPort": self.remoting_port,
+            "bindAddress": self.host,
+            "namesrvAddr": self.namesrv_addr,
+        }

@@ -36,19 +36,20 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from firearrow import __version__
-from firearrow.cli.serving.brokerprocesses import CHANGES, BrokerPlan, registering_with, with_name_server
+from firearrow.cli.serving.brokerprocesses import CHANGES, BrokerPlan, ProcessPlan, registering_with, with_name_server
 from firearrow.cli.serving.options import ServerOptions
 from firearrow.cli.serving.settings import ServerPlan, reachable
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import CannotListen, ConfigError, FirearrowError
 from firearrow.machine import slow_build
-from firearrow.net.address import host_and_port
+from firearrow.net.address import endpoint, host_and_port
 
 if TYPE_CHECKING:
     from firearrow.broker.config import BrokerConfig
     from firearrow.broker.core import Broker
     from firearrow.controller.config import ControllerConfig
     from firearrow.namesrv.config import NamesrvConfig
+    from firearrow.proxy.clusterproxy import ClusterProxy
     from firearrow.proxy.config import ProxyConfig
 
 ROCKETMQ_VERSION = "5.5.0"
@@ -78,6 +79,8 @@ class Served(msgspec.Struct):
     controller: str | None = None
     broker: str | None = None
     grpc: str | None = None
+    remoting: str | None = None
+    """Port of a proxy for remoting clients."""
     brokers: dict[str, str] = {}
     not_registered_with: list[str] = []
 
@@ -91,7 +94,7 @@ class Served(msgspec.Struct):
     def named(self) -> dict[str, str]:
         """Give the address of each server by its name."""
         named = {"namesrv": self.namesrv, "controller": self.controller, "broker": self.broker}
-        last = {"grpc": self.grpc}
+        last = {"grpc": self.grpc, "remoting": self.remoting}
         return {name: at for name, at in {**named, **self.brokers, **last}.items() if at}
 
 
@@ -135,11 +138,6 @@ def _settle_memory() -> None:
     # largest block that was freed so far. Dispatch needs some MiB again and again: without this it
     # gets them page by page each time, for a quarter of its time.
     bytes(LARGEST_BLOCK_BYTES)
-
-
-def endpoint(host: str, port: int) -> str:
-    """Give ``host:port``, with brackets around an IPv6 address."""
-    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
 
 
 async def _serve(
@@ -205,9 +203,10 @@ async def _start(plan: ServerPlan, options: ServerOptions | None, clock: Clock, 
         served.grpc = await _start_grpc(server, plan, clock, stack)
     if plan.workers:
         assert options is not None, "the supervisor asks for configurations again"
-        served.grpc = await _start_workers(plan, options, stack)
+        served.grpc, served.remoting = await _start_workers(plan, options, stack)
     elif plan.cluster_proxy is not None:
-        served.grpc = await _start_proxy(plan.cluster_proxy, clock, stack, shares_port=plan.is_worker)
+        proxy, served.grpc = await _start_proxy(plan.cluster_proxy, clock, stack, shares_port=plan.is_worker)
+        served.remoting = await _serve_remoting(proxy, plan)
     if plan.brokers:
         assert options is not None, "the supervisor asks for configurations again"
         assert served.namesrv is not None, "their name server runs here"
@@ -238,36 +237,81 @@ async def _start_brokers(
     served.not_registered_with = supervisor.not_registered_with
     if plan.proxy is not None:  # one for all, since a broker's own port would have its own queues only
         config = msgspec.structs.replace(plan.proxy, namesrv_addr=namesrv)
-        served.grpc = await _if_possible(plan, lambda: _start_proxy(config, clock, stack, shares_port=False))
+
+        async def start() -> str:
+            return (await _start_proxy(config, clock, stack, shares_port=False))[1]
+
+        served.grpc = await _if_possible(plan, start)
 
 
-async def _start_workers(plan: ServerPlan, options: ServerOptions, stack: AsyncExitStack) -> str:
+async def _start_workers(plan: ServerPlan, options: ServerOptions, stack: AsyncExitStack) -> tuple[str, str | None]:
     from firearrow.cli.serving.supervisor import WorkerSupervisor
     from firearrow.net.listening import listen
 
     config = plan.cluster_proxy
     assert config is not None, "workers have a proxy"
-    supervisor = WorkerSupervisor(
-        plan.workers, lambda: ServerPlan.from_options(options).workers, (options.log_level, options.log_format)
+
+    async def probe(port: int) -> str:
+        """Look for another program at a port, which the workers would share with anybody who shares it."""
+        with _explained("the proxy", config.bind_address, port):
+            (await listen(asyncio.Protocol, config.bind_address, port)).close()
+        return endpoint(config.bind_address, port)
+
+    await probe(config.grpc_server_port)
+    serves_remoting = bool(config.remoting_listen_port) and await _remoting_if_possible(
+        plan, lambda: probe(config.remoting_listen_port)
     )
+    keys = {} if serves_remoting else {"remotingListenPort": "0"}
+
+    def workers() -> list[ProcessPlan]:
+        found = ServerPlan.from_options(options).workers
+        return [msgspec.structs.replace(it, pairs={**it.pairs, **keys}) for it in found]
+
+    supervisor = WorkerSupervisor(workers(), workers, (options.log_level, options.log_format))
     with _explained("the proxy", config.bind_address, config.grpc_server_port):
-        # the workers share the port with anybody who shares it
-        probe = await listen(asyncio.Protocol, config.bind_address, config.grpc_server_port)
-        probe.close()
         await supervisor.start()
     stack.push_async_callback(supervisor.stop)
-    return supervisor.address
+    return supervisor.address, supervisor.remoting
 
 
-async def _start_proxy(config: ProxyConfig, clock: Clock, stack: AsyncExitStack, *, shares_port: bool) -> str:
-    from firearrow.proxy.cluster import ClusterProxy
+async def _start_proxy(
+    config: ProxyConfig, clock: Clock, stack: AsyncExitStack, *, shares_port: bool
+) -> tuple[ClusterProxy, str]:
+    from firearrow.proxy.clusterproxy import ClusterProxy
 
     host = config.local_serve_addr or reachable(config.bind_address)
     proxy = ClusterProxy(config, host, clock)
     with _explained("the proxy", config.bind_address, config.grpc_server_port):
         port = await proxy.start(shares_port=shares_port)
     stack.push_async_callback(proxy.stop)
-    return endpoint(host, port)
+    return proxy, endpoint(host, port)
+
+
+async def _serve_remoting(proxy: ClusterProxy, plan: ServerPlan) -> str | None:
+    """Serve remoting clients at a proxy; give the address, or None if that is not possible. Workers would have a free
+    port each.
+    """
+    config = plan.cluster_proxy
+    assert config is not None, "the plan of a proxy"
+    if plan.is_worker and not config.remoting_listen_port:
+        return None
+
+    async def start() -> str:
+        with _explained("the proxy", config.bind_address, config.remoting_listen_port):
+            return endpoint(*await proxy.serve_remoting(shares_port=plan.is_worker))
+
+    return await _remoting_if_possible(plan, start)
+
+
+async def _remoting_if_possible(plan: ServerPlan, start: Callable[[], Awaitable[str]]) -> str | None:
+    """Serve remoting clients; a port that nobody asked for may be another program's, which is only logged."""
+    try:
+        return await start()
+    except CannotServe as error:
+        if plan.is_remoting_port_given:
+            raise
+        log.warning("remoting clients are not served", extra={"error": error})
+        return None
 
 
 async def _start_name_server(config: NamesrvConfig, clock: Clock, stack: AsyncExitStack) -> str:

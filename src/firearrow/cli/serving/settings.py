@@ -68,6 +68,8 @@ class ServerPlan(msgspec.Struct, frozen=True):
     proxy: ProxyConfig | None = None
     """Keys of the broker's gRPC port, None without one."""
     is_grpc_port_given: bool = False
+    is_remoting_port_given: bool = False
+    """True if a key or an option sets the port of a proxy for remoting clients."""
     broker_file: Path | SharedFile | None = None
     """Properties file for changes by clients, of one broker or of several."""
     controller: ControllerConfig | None = None
@@ -311,7 +313,7 @@ def _grpc_of(
 
 
 def _proxy(options: ProxyOptions) -> ServerPlan:
-    from firearrow.proxy.config import load, pairs_of, path_of
+    from firearrow.proxy.config import pairs_of, path_of
 
     usual = path_of(os.environ)
     file = options.file or (usual if usual is not None and usual.is_file() else None)
@@ -320,8 +322,9 @@ def _proxy(options: ProxyOptions) -> ServerPlan:
     except OSError as error:
         raise ConfigError(f"cannot read {file}: {error.strerror}") from error
     pairs |= {**dict(options.pairs), **_present(options.given())}
-    config, notes = load(fastjson.dumps(pairs), os.environ)
-    plan = _in_front(config, notes)
+    plan = _in_front(pairs)
+    config = plan.cluster_proxy
+    assert config is not None, "the plan of a proxy"
     if options.workers > 1:
         each = (config.request_memory_bytes_max or memory_bytes() // MEMORY_PARTS) // options.workers
         pairs |= {"requestMemoryBytesMax": str(each)}
@@ -334,20 +337,29 @@ def _proxy(options: ProxyOptions) -> ServerPlan:
     return plan
 
 
-def _in_front(config: ProxyConfig, notes: list[Note]) -> ServerPlan:
+def _in_front(pairs: Mapping[str, str]) -> ServerPlan:
+    """Give the plan of a proxy. If its port for gRPC is a free one, that for remoting is free, too, unless given."""
+    from firearrow.proxy.config import load
+
+    free = {"remotingListenPort": "0"} if pairs.get("grpcServerPort") == "0" else {}
+    config, notes = load(fastjson.dumps({**free, **pairs}), os.environ)
     if config.proxy_mode == "local":
         raise ConfigError("proxyMode=local: a broker serves gRPC clients itself, run `firearrow broker` with the keys")
     if not config.namesrv_addr.strip("; "):
         raise ConfigError("no name servers: neither -n nor namesrvAddr nor NAMESRV_ADDR names any")
-    return ServerPlan(namesrv=None, broker=None, store=None, notes=notes, cluster_proxy=config)
+    return ServerPlan(
+        namesrv=None,
+        broker=None,
+        store=None,
+        notes=notes,
+        is_remoting_port_given="remotingListenPort" in pairs,
+        cluster_proxy=config,
+    )
 
 
 def of_worker(pairs: Mapping[str, str]) -> ServerPlan:
     """Give the plan of a worker of a proxy; the supervisor has logged the notes on its keys."""
-    from firearrow.proxy.config import load
-
-    plan = _in_front(load(fastjson.dumps(dict(pairs)), os.environ)[0], [])
-    return msgspec.structs.replace(plan, is_worker=True)
+    return msgspec.structs.replace(_in_front(pairs), is_worker=True, notes=[])
 
 
 def _present(values: Mapping[str, str | int | None]) -> dict[str, str]:

@@ -143,12 +143,14 @@ class WorkerSupervisor(_Supervisor):
     def __init__(self, workers: Sequence[ProcessPlan], again: Again, log_as: tuple[str, str]) -> None:
         super().__init__(_WORKER, workers, again, log_as)
         self.address = ""
+        self.remoting: str | None = None
 
     async def _start_all(self) -> None:
         first, *others = self._keepers
         async with asyncio.TaskGroup() as group:
             await group.create_task(first.start())
             self.address = first.address
+            self.remoting = first.others.removeprefix("remoting=") or None
             for keeper in others:
                 keeper.address = first.address
                 group.create_task(keeper.start())
@@ -160,6 +162,8 @@ class _Keeper:
     def __init__(self, plan: ProcessPlan, supervisor: _Supervisor) -> None:
         self.plan = plan
         self.address = ""
+        self.others = ""
+        """Further addresses with their names, as in the line of the process."""
         self.not_registered_with: list[str] = []
         self._supervisor = supervisor
         self._process: Process | None = None
@@ -190,7 +194,7 @@ class _Keeper:
             reason = line.removeprefix(FAILED) or f"its process was {_end(await process.wait())}"
             raise DidNotStart(f"{name}: {reason}")
         addresses, _, missing = line.removeprefix(kind.ready).partition(" (not registered with ")
-        self.address = addresses.partition(" ")[0]  # others follow, as that for gRPC
+        self.address, _, self.others = addresses.partition(" ")
         self.not_registered_with = missing.removesuffix(")").split(", ") if missing else []
         self._serves = True
         self._supervisor.changed()

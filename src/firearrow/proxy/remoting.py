@@ -1,0 +1,328 @@
+"""Remoting clients of a proxy in cluster mode. The proxy is their name server and all their brokers.
+
+A route names the proxy in place of each broker. A request names its broker, and goes there unchanged by a connection
+that belongs to the client: the broker checks the client's own signature, knows the client by its heartbeat, and sends
+its requests to the client back the same way. So consumers of both protocols, behind any proxy or none, are in one list
+of members. RocketMQ's proxy keeps that list itself, and tells other proxies by messages.
+
+A request to a broker that is not connected yet follows the client's last heartbeat there. A one-way request is sent
+with an answer, so that a broker that stops can refuse it, and another connection can take it.
+
+Requests of administrators are refused: the proxy is no way around a firewall in front of the brokers.
+
+Source: RocketMQ's ``RemotingProtocolServer``, ``AbstractRemotingActivity``.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
+from typing import Final
+
+import msgspec
+
+from firearrow.errors import BrokerError
+from firearrow.message import properties
+from firearrow.net.access import Access
+from firearrow.net.address import endpoint
+from firearrow.net.client import Client
+from firearrow.net.client import Handler as QuestionHandler
+from firearrow.net.replies import Reply, Running, run
+from firearrow.net.server import ConnectionClosed, Handler, Peer, Server
+from firearrow.proxy.brokers import Asked
+from firearrow.proxy.cluster import BEAT_SECONDS_MAX, BROKERS_ASKED_MAX, ClusterBrokers, ClusterLink
+from firearrow.proxy.config import ProxyConfig
+from firearrow.proxy.messages import Code
+from firearrow.proxy.messagetypes import check_type
+from firearrow.proxy.routes import topic_type
+from firearrow.proxy.statuses import ProxyError
+from firearrow.wire.bodies import Route, is_standard_json_wanted, route_body
+from firearrow.wire.client_bodies import AssignmentQuery, CheckClient, Heartbeat, LockRequest, body_of
+from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.command import Response, fields_of
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.headers import RouteHeader
+
+CALL_SECONDS: Final = 10.0  # a copy to a slave, or a write to a disk, may take five
+WAIT_MS_MAX: Final = 300_000
+QUESTION_SECONDS: Final = 10.0
+REQUEST_BYTES: Final = 1024  # of a pending request, besides its body
+
+_BROKER: Final = "bname"
+_NAMED_BY_LETTER: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
+_SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, *_NAMED_BY_LETTER})
+_FORWARDED: Final = (
+    RequestCode.CONSUMER_SEND_MSG_BACK,
+    RequestCode.END_TRANSACTION,
+    RequestCode.RECALL_MESSAGE,
+    RequestCode.PULL_MESSAGE,
+    RequestCode.LITE_PULL_MESSAGE,
+    RequestCode.POP_MESSAGE,
+    RequestCode.ACK_MESSAGE,
+    RequestCode.BATCH_ACK_MESSAGE,
+    RequestCode.CHANGE_MESSAGE_INVISIBLETIME,
+    RequestCode.UPDATE_CONSUMER_OFFSET,
+    RequestCode.QUERY_CONSUMER_OFFSET,
+    RequestCode.SEARCH_OFFSET_BY_TIMESTAMP,
+    RequestCode.GET_MAX_OFFSET,
+    RequestCode.GET_MIN_OFFSET,
+    RequestCode.GET_EARLIEST_MSG_STORETIME,
+)
+_QUESTIONS: Final = (
+    RequestCode.CHECK_TRANSACTION_STATE,
+    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
+    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
+    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
+    RequestCode.GET_CONSUMER_RUNNING_INFO,
+    RequestCode.CONSUME_MESSAGE_DIRECTLY,
+    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
+    RequestCode.NOTIFY_UNSUBSCRIBE_LITE,
+)
+_WAITS: Final = ("suspendTimeoutMillis", "pollTime")
+_CODES: Final = {
+    Code.FORBIDDEN: ResponseCode.NO_PERMISSION,
+    Code.UNAUTHORIZED: ResponseCode.NO_PERMISSION,
+    Code.MESSAGE_PROPERTY_CONFLICT_WITH_TYPE: ResponseCode.MESSAGE_ILLEGAL,
+    Code.TOPIC_NOT_FOUND: ResponseCode.TOPIC_NOT_EXIST,
+}
+
+
+class RemotingLink(ClusterLink):
+    """Way of one remoting client to the brokers, by connections of its own."""
+
+    def __init__(self, brokers: ClusterBrokers, address: str, asked: Callable[[Asked], None], now: float) -> None:
+        super().__init__(brokers, address, asked, lambda: None, now)
+        self._unsigned = Access(tls=brokers.access.tls)  # requests have the client's signatures
+        self.heartbeat: AnyCommand | None = None
+        """The last one, None without a group."""
+        self.subscriptions: Mapping[str, Sequence[str]] = {}
+        """Topics by consumer group."""
+
+    @property
+    def names(self) -> list[str]:
+        """Names of the brokers that the client has used."""
+        return list(dict.fromkeys(self._names.values()))
+
+    def _opened(self) -> Client:
+        handlers: Mapping[int, QuestionHandler] = dict.fromkeys(map(int, _QUESTIONS), self._take)
+        return Client(handlers, self._unsigned, on_connected=self._greet, spares_working=True)
+
+    def _greet(self, address: str) -> None:
+        """Let the first request on a new connection be the last heartbeat."""
+        if self.heartbeat is not None and self._own is not None:
+            with suppress(ConnectionError):  # the connection is lost again
+                heartbeat = msgspec.structs.replace(self.heartbeat)
+                self._own.begin_now(Reply(), address, heartbeat, BEAT_SECONDS_MAX)
+
+
+class RemotingClients:
+    """The remoting clients of a proxy, which is ``at()`` in routes."""
+
+    def __init__(
+        self, server: Server, brokers: ClusterBrokers, config: ProxyConfig, at: Callable[[], tuple[str, int]]
+    ) -> None:
+        self._server = server
+        self._brokers = brokers
+        self._config = config
+        self._at = at
+        self._links: dict[Peer, RemotingLink] = {}
+
+    def __len__(self) -> int:
+        return len(self._links)
+
+    def handlers(self) -> dict[int, Handler]:
+        """Return the handlers of requests by their codes."""
+        answers: dict[int, Callable[[RemotingLink, Peer, AnyCommand], Running[Response]]] = {
+            RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
+            RequestCode.HEART_BEAT: self._heartbeat,
+            RequestCode.UNREGISTER_CLIENT: self._unregister,
+            RequestCode.CHECK_CLIENT_CONFIG: self._check,
+            RequestCode.GET_CONSUMER_LIST_BY_GROUP: self._ask_for_group,
+            RequestCode.GET_CONSUMER_CONNECTION_LIST: self._ask_for_group,
+            RequestCode.QUERY_ASSIGNMENT: self._assign,
+            RequestCode.LOCK_BATCH_MQ: self._lock,
+            RequestCode.UNLOCK_BATCH_MQ: self._lock,
+            **dict.fromkeys(_SENDS, self._send),
+            **dict.fromkeys(_FORWARDED, self._forward),
+        }
+        return {int(code): partial(self._handle, answer) for code, answer in answers.items()}
+
+    def closed(self, happened: ConnectionClosed) -> None:
+        """Close the connections of a client that has gone."""
+        link = self._links.pop(happened.peer, None)
+        if link is not None:
+            link.close()
+
+    # --- requests of clients ---
+
+    def _handle(
+        self, answer: Callable[[RemotingLink, Peer, AnyCommand], Running[Response]], peer: Peer, request: AnyCommand
+    ) -> None:
+        size = REQUEST_BYTES + len(request.body)
+        peer.keep(size)
+        peer.owed += 1
+
+        def done(found: Response) -> None:
+            peer.owed -= 1
+            peer.keep(-size)
+            peer.reply(request, found)
+
+        def failed(error: Exception) -> None:
+            done(self._server.refusals.of(request, peer.address, _as_refusal(error)))
+
+        run(self._answered(answer, peer, request), done, failed)
+
+    async def _answered(
+        self, answer: Callable[[RemotingLink, Peer, AnyCommand], Running[Response]], peer: Peer, request: AnyCommand
+    ) -> Response:
+        rights = self._brokers.rights
+        if rights is not None:
+            await rights.admit(
+                peer, request, lambda place: self._brokers.message_at(place, _broker_of(request), CALL_SECONDS)
+            )
+        return await answer(self._link_of(peer), peer, request)
+
+    def _link_of(self, peer: Peer) -> RemotingLink:
+        link = self._links.get(peer)
+        if link is None:
+            link = RemotingLink(self._brokers, peer.address, partial(self._ask, peer), self._server.loop.time())
+            if peer.is_open:  # otherwise nobody would close its connections
+                self._links[peer] = link
+        return link
+
+    async def _to(self, link: RemotingLink, broker: str, request: AnyCommand) -> Response:
+        """Send a request to a broker, and return the answer."""
+        waits = [int(text) for name in _WAITS if (text := request.ext.get(name, "")).isdecimal()]
+        seconds = CALL_SECONDS + min(max(waits, default=0), WAIT_MS_MAX) / 1000
+        answer = await link.call_own(broker, msgspec.structs.replace(request, flag=0), seconds)
+        fields = {**answer.ext, "TRACE_ON": self._config.trace_on}
+        if self._config.region_id:
+            fields["MSG_REGION"] = self._config.region_id
+        return Response(answer.code, answer.remark, fields, answer.body)
+
+    async def _to_any(self, link: RemotingLink, brokers: Iterable[str], request: AnyCommand) -> Response:
+        """Send a request to brokers in turn until one can answer it."""
+        found: Response | None = None
+        failure: Exception = BrokerError(ResponseCode.SYSTEM_ERROR, "no broker has this topic or group")
+        for broker in list(brokers)[:BROKERS_ASKED_MAX]:
+            try:
+                found = await self._to(link, broker, request)
+            except OSError as error:
+                failure = error
+            else:
+                if not found.code:
+                    return found
+        if found is None:
+            raise failure
+        return found
+
+    async def _forward(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
+        return await self._to(link, _broker_of(request), request)
+
+    async def _send(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
+        if self._config.enable_topic_message_type_check:
+            is_short = request.code in _NAMED_BY_LETTER
+            topic = request.ext.get("b" if is_short else "topic", "")
+            config = await self._brokers.topic(topic)
+            if config is not None:  # otherwise the broker may create it
+                text = request.ext.get("i" if is_short else "properties", "")
+                check_type(topic, topic_type(config), properties.parse(text))
+        return await self._forward(link, peer, request)
+
+    async def _route(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
+        header = fields_of(request, RouteHeader)
+        route = await self._brokers.remoting_route(header.topic)
+        address = endpoint(*self._at())
+        brokers = [
+            msgspec.structs.replace(broker, broker_addrs=dict.fromkeys(broker.broker_addrs, address))
+            for broker in route.broker_datas
+        ]
+        found: Route = msgspec.structs.replace(route, broker_datas=brokers)
+        return Response(body=route_body(found, standard=is_standard_json_wanted(request.version, header)))
+
+    async def _heartbeat(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
+        heartbeat = body_of(request, Heartbeat)
+        peer.keep(len(request.body))
+        kept = msgspec.structs.replace(request, flag=0)
+        peer.keep(-self._kept_by(link))
+        subscriptions = {
+            data.group_name: [it.topic for it in data.subscription_data_set] for data in heartbeat.consumer_data_set
+        }
+        link.heartbeat, link.subscriptions = kept, subscriptions
+        topics = dict.fromkeys(topic for of_group in subscriptions.values() for topic in of_group)
+        names = dict.fromkeys([*await self._brokers.brokers_of(topics), *link.names])
+        await self._brokers.register(link, kept, list(names))
+        return Response()
+
+    def _kept_by(self, link: RemotingLink) -> int:
+        return 0 if link.heartbeat is None else len(link.heartbeat.body)
+
+    async def _unregister(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
+        peer.keep(-self._kept_by(link))
+        link.heartbeat = None  # the next one comes without the group
+        for broker in link.names:
+            with suppress(OSError):  # it has lost the client with the connection
+                await self._to(link, broker, request)
+        return Response()
+
+    async def _check(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
+        subscription = body_of(request, CheckClient).subscription_data
+        brokers = [] if subscription is None else await self._brokers.brokers_of([subscription.topic])
+        return await self._to_any(link, brokers, request) if brokers else Response()
+
+    async def _ask_for_group(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
+        topics = link.subscriptions.get(request.ext.get("consumerGroup", ""), ())
+        brokers = await self._brokers.brokers_of(topics) or await self._brokers.names()
+        return await self._to_any(link, brokers, request)
+
+    async def _assign(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
+        topic = body_of(request, AssignmentQuery).topic
+        return await self._to_any(link, await self._brokers.brokers_of([topic]), request)
+
+    async def _lock(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
+        brokers = {queue.broker_name for queue in body_of(request, LockRequest).mq_set}
+        if len(brokers) != 1:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, "the queues of a request must be of one broker")
+        return await self._to(link, brokers.pop(), request)
+
+    # --- requests of brokers ---
+
+    def _ask(self, peer: Peer, asked: Asked) -> None:
+        """Hand a request of a broker to the client, and the answer back."""
+        command = msgspec.structs.replace(asked.command)
+        if command.is_oneway:
+            peer.push(command)
+            return
+
+        def answered(answer: asyncio.Future[AnyCommand]) -> None:
+            if answer.cancelled():
+                return
+            error = answer.exception()
+            if error is None:
+                found = answer.result()
+                asked.answer(Response(found.code, found.remark, found.ext, found.body))
+            else:
+                asked.answer(Response(ResponseCode.SYSTEM_ERROR, str(error)))
+
+        try:
+            peer.call(command, QUESTION_SECONDS).add_done_callback(answered)
+        except ConnectionError as error:
+            asked.answer(Response(ResponseCode.SYSTEM_ERROR, str(error)))
+
+
+def _broker_of(request: AnyCommand) -> str:
+    """Return the name of the broker that a request is for; BrokerError if it names none, as before RocketMQ 5."""
+    name = request.ext.get("n" if request.code in _NAMED_BY_LETTER else _BROKER)
+    if not name:
+        raise BrokerError(ResponseCode.VERSION_NOT_SUPPORTED, f"Request doesn't have field {_BROKER}")
+    return str(name)
+
+
+def _as_refusal(error: Exception) -> Exception:
+    if isinstance(error, ProxyError):
+        return BrokerError(_CODES.get(error.code, ResponseCode.SYSTEM_ERROR), error.message)
+    if isinstance(error, OSError):
+        return BrokerError(ResponseCode.SYSTEM_ERROR, str(error) or type(error).__name__)
+    return error
