@@ -77,7 +77,7 @@ ONLY_CHECKED = {*("brokerRole", "authenticationProvider", "authorizationProvider
 # Keys that a proxy in front of a cluster does not read: one value is allowed, or they belong to local mode.
 KEYS_OF_CLUSTER_MODE = {
     *("brokerConfigPath", "authenticationMetadataProvider", "authorizationMetadataProvider"),
-    *("heartbeatSyncerTopicName", "heartbeatSyncerTopicClusterName"),
+    "heartbeatSyncerTopicClusterName",  # RocketMQ's proxies create the topic
 }
 
 

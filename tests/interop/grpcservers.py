@@ -11,10 +11,12 @@ from pathlib import Path
 from typing import Final
 
 from firearrow.client.admin import Admin
+from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import AuthAcl, AuthEntry, AuthPolicy, AuthUserInfo
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.signature import Credentials
-from tests.interop.servers import AUTHORIZED, ROOT, SMALL_FILES, Server, running
+from tests.interop.servers import AUTHORIZED, CLUSTER_NAME, ROOT, SMALL_FILES, Server, free_port, running
+from tests.interop.toolchain import java_command
 
 SETTINGS: Final[Mapping[str, str]] = {
     **SMALL_FILES,
@@ -47,6 +49,29 @@ def behind_proxy(server: Server, log: Path, settings: Mapping[str, str], *option
         at = dict(word.split("=") for word in ready.split())
         yield replace(server, grpc=at["grpc"], remoting=at.get("remoting", ""))
         assert process.stop() == 0, f"see {log}"
+
+
+@contextmanager
+def behind_rocketmqs_proxy(server: Server, root: Path) -> Iterator[Server]:
+    """Run RocketMQ's own proxy in cluster mode in front of a server; yield the server with the proxy's addresses."""
+    (root / "conf").mkdir(parents=True)
+    port = free_port(0, 1)
+    grpc, remoting = f"127.0.0.1:{port}", f"127.0.0.1:{port + 1}"
+    keys = {
+        "rocketMQClusterName": CLUSTER_NAME,
+        "heartbeatSyncerTopicClusterName": CLUSTER_NAME,
+        "namesrvAddr": server.namesrv,
+        "localServeAddr": "127.0.0.1",
+        "grpcServerPort": port,
+        "remotingListenPort": port + 1,
+    }
+    (root / "conf" / "rmq-proxy.json").write_bytes(fastjson.dumps(keys))
+    jvm = ("-Xms256m", "-Xmx512m", f"-Duser.home={root}")
+    command = java_command("org.apache.rocketmq.proxy.ProxyStartup", "-pm", "cluster", jvm=jvm)
+    homes = {"ROCKETMQ_HOME": str(root), "RMQ_PROXY_HOME": str(root)}
+    with running(command, root / "proxy.log", **homes) as process:
+        process.wait_for_text("rocketmq-proxy startup successfully")
+        yield replace(server, grpc=grpc, remoting=remoting)
 
 
 def admit(server: Server) -> None:

@@ -193,6 +193,13 @@ class Process:
     def wait_for_line(self, start: str) -> str:
         return wait_until(lambda: self._line(start), START_TIMEOUT_S, f"a line {start!r} in {self.log}")
 
+    def wait_for_text(self, text: str) -> None:
+        wait_until(
+            lambda: self.is_alive() and text in self.log.read_text(errors="replace"),
+            START_TIMEOUT_S,
+            f"{text!r} in {self.log}",
+        )
+
     def is_alive(self) -> bool:
         status = self.popen.poll()
         text = self.log.read_text(errors="replace")[-3000:]

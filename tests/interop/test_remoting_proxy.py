@@ -11,7 +11,16 @@ import pytest
 
 from tests.interop.driver import Driver, JavaError
 from tests.interop.grpcscenarios import create, topic_of
-from tests.interop.grpcservers import APP, FOREIGN_TOPIC, GUARDED, OWN_TOPIC, READ_TOPIC, admit, behind_proxy
+from tests.interop.grpcservers import (
+    APP,
+    FOREIGN_TOPIC,
+    GUARDED,
+    OWN_TOPIC,
+    READ_TOPIC,
+    admit,
+    behind_proxy,
+    behind_rocketmqs_proxy,
+)
 from tests.interop.javaclient import ARRIVAL_TIMEOUT_S, JavaClient, Outgoing
 from tests.interop.servers import SMALL_FILES, Kind, serve
 from tests.interop.test_grpc_cluster import of_broker, of_proxy
@@ -110,6 +119,34 @@ def test_a_producer_is_asked_for_its_transaction(direct: JavaClient, java: JavaC
     producer.send(topic, b"asked", UNKNOWN, COMMIT)
     wait_until(lambda: len(producer.checked()) == 1, ARRIVAL_TIMEOUT_S, "a check")
     assert [message.body for message in arrived(java, topic, 1)] == [b"asked"]
+
+
+def test_consumers_behind_rocketmqs_proxy_share_the_queues(driver: Driver, tmp_path: Path) -> None:
+    topic, group = "Shared", "shared_group"
+    with (
+        both(driver, "real", tmp_path / "firearrow", SMALL_FILES, {}) as (direct, behind),
+        behind_rocketmqs_proxy(direct.server, tmp_path / "rocketmq") as server,
+    ):
+        direct.create_topic(topic, QUEUES)
+        others = JavaClient(driver, replace(server, namesrv=server.remoting))
+        first, second = others.push_consumer(group, topic), behind.push_consumer(group, topic)
+        wait_until(
+            lambda: (
+                sorted(first.queues(topic) + second.queues(topic)) == list(range(QUEUES))
+                and len(first.queues(topic)) == 2
+            ),
+            2 * ARRIVAL_TIMEOUT_S,
+            "both proxies know both members",
+        )
+        behind.producer().send(topic, numbered(20))
+        wait_until(lambda: len(first.received()) == len(second.received()) == 10, ARRIVAL_TIMEOUT_S, "all messages")
+        second.stop()
+        wait_until(lambda: len(first.queues(topic)) == QUEUES, ARRIVAL_TIMEOUT_S, "the other member has left")
+        third = behind.push_consumer(group, topic)
+        wait_until(lambda: len(third.queues(topic)) == 2, 2 * ARRIVAL_TIMEOUT_S, "a new member")
+        first.stop()
+        wait_until(lambda: len(third.queues(topic)) == QUEUES, ARRIVAL_TIMEOUT_S, "the first member has left")
+        others.close()
 
 
 def test_rights_are_those_of_the_user(driver: Driver, tmp_path: Path) -> None:

@@ -48,7 +48,7 @@ class ClusterProxy:
         self._brokers = ClusterBrokers(config, access, clock, events, lambda: (host, self.port))
         self._remoting_host = config.remoting_access_addr or host
         self._remoting = RemotingClients(
-            self._server, self._brokers, config, lambda: (self._remoting_host, self.remoting_port)
+            self._server, self._brokers, config, clock, lambda: (self._remoting_host, self.remoting_port)
         )
         events.listen(ConnectionClosed, self._remoting.closed)
         rights = self._brokers.rights
@@ -110,6 +110,7 @@ class ClusterProxy:
         self.service.stop()
         await self.operations.stop()
         await self._server.stop()
+        await self._remoting.stop()
         await self._brokers.stop()
 
     # --- status ---

@@ -3,7 +3,7 @@
 A route names the proxy in place of each broker. A request names its broker, and goes there unchanged by a connection
 that belongs to the client: the broker checks the client's own signature, knows the client by its heartbeat, and sends
 its requests to the client back the same way. So consumers of both protocols, behind any proxy or none, are in one list
-of members. RocketMQ's proxy keeps that list itself, and tells other proxies by messages.
+of members. RocketMQ's proxy keeps that list itself, see `proxy.heartbeatsync`.
 
 A request to a broker that is not connected yet follows the client's last heartbeat there. A one-way request is sent
 with an answer, so that a broker that stops can refuse it, and another connection can take it.
@@ -16,13 +16,14 @@ Source: RocketMQ's ``RemotingProtocolServer``, ``AbstractRemotingActivity``.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
 from typing import Final
 
 import msgspec
 
+from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.message import properties
 from firearrow.net.access import Access
@@ -34,14 +35,25 @@ from firearrow.net.server import ConnectionClosed, Handler, Peer, Server
 from firearrow.proxy.brokers import Asked
 from firearrow.proxy.cluster import BEAT_SECONDS_MAX, BROKERS_ASKED_MAX, ClusterBrokers, ClusterLink
 from firearrow.proxy.config import ProxyConfig
+from firearrow.proxy.heartbeatsync import HeartbeatSync, LocalMember
 from firearrow.proxy.messages import Code
 from firearrow.proxy.messagetypes import check_type
 from firearrow.proxy.routes import topic_type
 from firearrow.proxy.statuses import ProxyError
+from firearrow.wire import fastjson
 from firearrow.wire.bodies import Route, is_standard_json_wanted, route_body
-from firearrow.wire.client_bodies import AssignmentQuery, CheckClient, Heartbeat, LockRequest, body_of
+from firearrow.wire.client_bodies import (
+    AssignmentQuery,
+    CheckClient,
+    ConsumerData,
+    ConsumerIdList,
+    Heartbeat,
+    LockRequest,
+    body_of,
+)
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
+from firearrow.wire.command import request as remoting_request
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import RouteHeader
 
@@ -97,8 +109,9 @@ class RemotingLink(ClusterLink):
         self._unsigned = Access(tls=brokers.access.tls)  # requests have the client's signatures
         self.heartbeat: AnyCommand | None = None
         """The last one, None without a group."""
-        self.subscriptions: Mapping[str, Sequence[str]] = {}
-        """Topics by consumer group."""
+        self.member = LocalMember("", "", 0, "", "")
+        self.groups: Mapping[str, ConsumerData] = {}
+        """Its memberships, by the names of the groups."""
 
     @property
     def names(self) -> list[str]:
@@ -121,13 +134,19 @@ class RemotingClients:
     """The remoting clients of a proxy, which is ``at()`` in routes."""
 
     def __init__(
-        self, server: Server, brokers: ClusterBrokers, config: ProxyConfig, at: Callable[[], tuple[str, int]]
+        self,
+        server: Server,
+        brokers: ClusterBrokers,
+        config: ProxyConfig,
+        clock: Clock,
+        at: Callable[[], tuple[str, int]],
     ) -> None:
         self._server = server
         self._brokers = brokers
         self._config = config
         self._at = at
         self._links: dict[Peer, RemotingLink] = {}
+        self._sync = HeartbeatSync(config, brokers.access, clock, self._members_changed)
 
     def __len__(self) -> int:
         return len(self._links)
@@ -153,7 +172,20 @@ class RemotingClients:
         """Close the connections of a client that has gone."""
         link = self._links.pop(happened.peer, None)
         if link is not None:
+            for data in link.groups.values():
+                self._sync.left(link.member, data)
             link.close()
+
+    async def stop(self) -> None:
+        """Let other proxies know that the consumers have gone; the server has stopped before."""
+        await self._sync.stop()
+
+    def _members_changed(self, group: str) -> None:
+        """Let the members of a group divide its queues again."""
+        notice = remoting_request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group}, oneway=True)
+        for peer, link in self._links.items():
+            if group in link.groups:
+                peer.push(notice)
 
     # --- requests of clients ---
 
@@ -247,13 +279,18 @@ class RemotingClients:
         peer.keep(len(request.body))
         kept = msgspec.structs.replace(request, flag=0)
         peer.keep(-self._kept_by(link))
-        subscriptions = {
-            data.group_name: [it.topic for it in data.subscription_data_set] for data in heartbeat.consumer_data_set
-        }
-        link.heartbeat, link.subscriptions = kept, subscriptions
-        topics = dict.fromkeys(topic for of_group in subscriptions.values() for topic in of_group)
+        link.heartbeat = kept
+        link.groups = {data.group_name: data for data in heartbeat.consumer_data_set}
+        topics = dict.fromkeys(it.topic for data in link.groups.values() for it in data.subscription_data_set)
         names = dict.fromkeys([*await self._brokers.brokers_of(topics), *link.names])
         await self._brokers.register(link, kept, list(names))
+        if link.groups:
+            language = request.language if isinstance(request.language, str) else "OTHER"
+            proxy = endpoint(*self._at())
+            link.member = LocalMember(heartbeat.client_id, language, request.version, peer.address, proxy)
+            self._sync.start()
+            for data in link.groups.values():
+                self._sync.joined(link.member, data)
         return Response()
 
     def _kept_by(self, link: RemotingLink) -> int:
@@ -262,6 +299,10 @@ class RemotingClients:
     async def _unregister(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
         peer.keep(-self._kept_by(link))
         link.heartbeat = None  # the next one comes without the group
+        group = request.ext.get("consumerGroup", "")
+        if group in link.groups:
+            self._sync.left(link.member, link.groups[group])
+            link.groups = {name: data for name, data in link.groups.items() if name != group}
         for broker in link.names:
             with suppress(OSError):  # it has lost the client with the connection
                 await self._to(link, broker, request)
@@ -273,9 +314,16 @@ class RemotingClients:
         return await self._to_any(link, brokers, request) if brokers else Response()
 
     async def _ask_for_group(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
-        topics = link.subscriptions.get(request.ext.get("consumerGroup", ""), ())
+        group = request.ext.get("consumerGroup", "")
+        data = link.groups.get(group)
+        topics = [] if data is None else [it.topic for it in data.subscription_data_set]
         brokers = await self._brokers.brokers_of(topics) or await self._brokers.names()
-        return await self._to_any(link, brokers, request)
+        answer = await self._to_any(link, brokers, request)
+        others = self._sync.members(group)
+        if others and request.code == RequestCode.GET_CONSUMER_LIST_BY_GROUP and not answer.code:
+            ids = fastjson.decode(answer.body, ConsumerIdList).consumer_id_list
+            answer.body = fastjson.dumps(ConsumerIdList(list(dict.fromkeys([*ids, *others]))))
+        return answer
 
     async def _assign(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
         topic = body_of(request, AssignmentQuery).topic
