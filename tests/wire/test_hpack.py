@@ -305,6 +305,19 @@ def test_a_block_that_repeats_is_understood_once_until_the_table_changes() -> No
     assert understood[-1] == [(b"c", b"d")]
 
 
+def test_rows_that_blocks_begin_with_are_those_of_the_present_table() -> None:
+    decoder = fresh()
+    decoder.decode(b"\x40\x01a\x01b")
+    for number in b"12":  # the second time it knows the rows
+        assert decoder.decode(b"\x83\xbe\x00\x01n\x01%c" % number) == [
+            (b":method", b"POST"),
+            (b"a", b"b"),
+            (b"n", b"%c" % number),
+        ]
+    decoder.decode(b"\x83\xbe\x40\x01c\x01d")
+    assert decoder.decode(b"\x83\xbe\x00\x01n\x013")[1] == (b"c", b"d")
+
+
 def test_what_is_remembered_is_limited() -> None:
     decoder = fresh()
     coded = hpack.Encoder().huffman_coder.encode
@@ -314,6 +327,9 @@ def test_what_is_remembered_is_limited() -> None:
     long = coded(bytes(b"x" * (TEXT_BYTES_MAX * 2)))
     assert len(long) > TEXT_BYTES_MAX
     assert (len(decoder._texts), len(decoder._blocks)) == (TEXTS_MAX, TEXTS_MAX)
+    for count in range(2 * TEXTS_MAX):
+        decoder.decode(b"\x83" * count)
+    assert len(decoder._beginnings) == TEXT_BYTES_MAX + 1  # that of no row, too
     other = fresh()
     other.decode(literal(b"n", bytes(REMEMBERED_BYTES_MAX)))
     other.decode(b"\x00\x01n\xff" + bytes((len(long) - 127 | 0x80, (len(long) - 127) >> 7)) + long)
