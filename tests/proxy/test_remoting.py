@@ -192,23 +192,43 @@ def test_brokers_know_a_consumer_and_ask_it(stage: Stage) -> None:
             pass
 
 
+HEARTBEAT = fastjson.dumps(
+    {
+        "clientID": "c",
+        "consumerDataSet": [
+            {
+                "groupName": GROUP,
+                "consumeType": "CONSUME_PASSIVELY",
+                "messageModel": "CLUSTERING",
+                "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
+                "subscriptionDataSet": [{"topic": TOPIC, "subString": "*"}],
+            }
+        ],
+    }
+)
+
+
+def test_a_client_without_heartbeats_is_forgotten_until_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firearrow.proxy.cluster.SWEEP_SECONDS", 0.05)
+    with EmbeddedCluster() as cluster, cluster_proxy(cluster.name_server, channelExpiredTimeout=200) as proxy:
+        cluster.create_topic(TOPIC, queues=1)
+        stage = Stage(cluster, proxy)
+
+        async def run(client: Client) -> None:
+            for _ in range(2):
+                assert (await client.answer(stage.address, RequestCode.HEART_BEAT, {}, HEARTBEAT)).code == 0
+                while await asyncio.to_thread(ids_of, stage, 0):
+                    pass
+                fields = send_fields(TOPIC, cluster.brokers[0].name)
+                assert (await client.answer(stage.address, RequestCode.SEND_MESSAGE_V2, fields, b"body")).code == 0
+                assert await asyncio.to_thread(ids_of, stage, 0) == []
+
+        asked(run)
+
+
 def test_a_connection_that_is_opened_again_begins_with_the_last_heartbeat(stage: Stage) -> None:
     async def run(client: Client) -> None:
-        body = fastjson.dumps(
-            {
-                "clientID": "c",
-                "consumerDataSet": [
-                    {
-                        "groupName": GROUP,
-                        "consumeType": "CONSUME_PASSIVELY",
-                        "messageModel": "CLUSTERING",
-                        "consumeFromWhere": "CONSUME_FROM_LAST_OFFSET",
-                        "subscriptionDataSet": [{"topic": TOPIC, "subString": "*"}],
-                    }
-                ],
-            }
-        )
-        assert (await client.answer(stage.address, RequestCode.HEART_BEAT, {}, body)).code == 0
+        assert (await client.answer(stage.address, RequestCode.HEART_BEAT, {}, HEARTBEAT)).code == 0
         assert await asyncio.to_thread(ids_of, stage, 0) == ["c"]
         await asyncio.to_thread(stage.cluster.stop_broker)
         await asyncio.to_thread(stage.cluster.restart_broker)

@@ -220,13 +220,14 @@ class ClusterLink(ClusterCalls):
         brokers: ClusterBrokers,
         address: str,
         asked: Callable[[Asked], None],
-        lost: Callable[[], None],
+        lost: Callable[[], object],
         now: float,
     ) -> None:
         super().__init__(brokers, address)
         self._asked = asked
         self._lost = lost
         self._own: Client | None = None
+        self._is_closed = False
         self._names: dict[str, str] = {}  # of the brokers that it is registered at, by their addresses
         self.alive_at = now
         """Time of the last heartbeat."""
@@ -243,7 +244,11 @@ class ClusterLink(ClusterCalls):
             self._brokers.rights.check(self._sender, request)
 
     def call_own(self, broker: str, request: AnyCommand, seconds: float) -> Reply[AnyCommand]:
-        """Send a request to a broker by the own connection, which is opened if needed."""
+        """Send a request to a broker by the own connection, which is opened if needed; ConnectionError if the link is
+        closed.
+        """
+        if self._is_closed:  # nobody would close the connection
+            return _failed(ConnectionError(f"{self._address} is not connected any more"))
         if self._own is None:
             self._own = self._opened()
         address = self._brokers.address_of(broker)
@@ -265,6 +270,7 @@ class ClusterLink(ClusterCalls):
 
     def close(self) -> None:
         """Close; the brokers forget the client."""
+        self._is_closed = True
         self._brokers.forget(self)
         own, self._own = self._own, None
         if own is not None:

@@ -63,9 +63,13 @@ QUESTION_SECONDS: Final = 10.0
 REQUEST_BYTES: Final = 1024  # of a pending request, besides its body
 
 _BROKER: Final = "bname"
-_NAMED_BY_LETTER: Final = frozenset({RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
-_SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, *_NAMED_BY_LETTER})
+_NAMED_BY_LETTER: Final = frozenset(
+    {RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE, RequestCode.SEND_REPLY_MESSAGE_V2}
+)
+_SENDS: Final = frozenset({RequestCode.SEND_MESSAGE, RequestCode.SEND_MESSAGE_V2, RequestCode.SEND_BATCH_MESSAGE})
 _FORWARDED: Final = (
+    RequestCode.SEND_REPLY_MESSAGE,
+    RequestCode.SEND_REPLY_MESSAGE_V2,
     RequestCode.CONSUMER_SEND_MSG_BACK,
     RequestCode.END_TRANSACTION,
     RequestCode.RECALL_MESSAGE,
@@ -104,14 +108,26 @@ _CODES: Final = {
 class RemotingLink(ClusterLink):
     """Way of one remoting client to the brokers, by connections of its own."""
 
-    def __init__(self, brokers: ClusterBrokers, address: str, asked: Callable[[Asked], None], now: float) -> None:
-        super().__init__(brokers, address, asked, lambda: None, now)
+    def __init__(
+        self,
+        brokers: ClusterBrokers,
+        address: str,
+        asked: Callable[[Asked], None],
+        lost: Callable[[], object],
+        now: float,
+    ) -> None:
+        super().__init__(brokers, address, asked, lost, now)
         self._unsigned = Access(tls=brokers.access.tls)  # requests have the client's signatures
         self.heartbeat: AnyCommand | None = None
         """The last one, None without a group."""
         self.member = LocalMember("", "", 0, "", "")
         self.groups: Mapping[str, ConsumerData] = {}
         """Its memberships, by the names of the groups."""
+
+    @property
+    def kept_bytes(self) -> int:
+        """Bytes of the last heartbeat."""
+        return 0 if self.heartbeat is None else len(self.heartbeat.body)
 
     @property
     def names(self) -> list[str]:
@@ -170,11 +186,17 @@ class RemotingClients:
 
     def closed(self, happened: ConnectionClosed) -> None:
         """Close the connections of a client that has gone."""
-        link = self._links.pop(happened.peer, None)
+        link = self._forget(happened.peer)
         if link is not None:
+            link.close()
+
+    def _forget(self, peer: Peer) -> RemotingLink | None:
+        link = self._links.pop(peer, None)
+        if link is not None:
+            peer.keep(-link.kept_bytes)
             for data in link.groups.values():
                 self._sync.left(link.member, data)
-            link.close()
+        return link
 
     async def stop(self) -> None:
         """Let other proxies know that the consumers have gone; the server has stopped before."""
@@ -219,9 +241,11 @@ class RemotingClients:
     def _link_of(self, peer: Peer) -> RemotingLink:
         link = self._links.get(peer)
         if link is None:
-            link = RemotingLink(self._brokers, peer.address, partial(self._ask, peer), self._server.loop.time())
-            if peer.is_open:  # otherwise nobody would close its connections
-                self._links[peer] = link
+            if not peer.is_open:
+                raise ConnectionError(f"{peer.address} is not connected any more")
+            ask, lost = partial(self._ask, peer), partial(self._forget, peer)
+            link = RemotingLink(self._brokers, peer.address, ask, lost, self._server.loop.time())
+            self._links[peer] = link
         return link
 
     async def _to(self, link: RemotingLink, broker: str, request: AnyCommand) -> Response:
@@ -278,7 +302,7 @@ class RemotingClients:
         heartbeat = body_of(request, Heartbeat)
         peer.keep(len(request.body))
         kept = msgspec.structs.replace(request, flag=0)
-        peer.keep(-self._kept_by(link))
+        peer.keep(-link.kept_bytes)
         link.heartbeat = kept
         link.groups = {data.group_name: data for data in heartbeat.consumer_data_set}
         topics = dict.fromkeys(it.topic for data in link.groups.values() for it in data.subscription_data_set)
@@ -293,11 +317,8 @@ class RemotingClients:
                 self._sync.joined(link.member, data)
         return Response()
 
-    def _kept_by(self, link: RemotingLink) -> int:
-        return 0 if link.heartbeat is None else len(link.heartbeat.body)
-
     async def _unregister(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
-        peer.keep(-self._kept_by(link))
+        peer.keep(-link.kept_bytes)
         link.heartbeat = None  # the next one comes without the group
         group = request.ext.get("consumerGroup", "")
         if group in link.groups:
