@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 import pytest
 
 from firearrow.proxy import messages as m
@@ -228,7 +229,7 @@ def test_refusals_for_permissions_are_in_the_audit_log(as_user: AsUser, caplog: 
 
 
 def test_settings_need_permissions(as_user: AsUser) -> None:
-    """A client without them gets a command that has only a status."""
+    """A client without them gets a command that has only a status, and then its stream fails."""
     refused = [
         ("stranger", settings_of_producer("T")),
         ("stranger", settings_of_consumer("g", "T")),
@@ -244,8 +245,10 @@ def test_settings_need_permissions(as_user: AsUser) -> None:
         assert command.status.code == m.Code.UNAUTHORIZED, (user, settings)
         assert not command.HasField("settings")
         assert f"User:{user} has no permission to access" in command.status.message
-        with pytest.raises(StopIteration):
+        with pytest.raises(grpc.RpcError) as failed:
             stream.next()
+        assert failed.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert failed.value.details() == command.status.message
 
 
 def test_a_refused_client_creates_no_group(
