@@ -361,6 +361,20 @@ def test_users_may_share_a_connection(as_user: AsUser) -> None:
     assert client.SendMessage(send_request("T", b"x")).status == OK
 
 
+def test_a_long_call_stays_its_users(as_user: AsUser) -> None:
+    """Calls of another user come by the same connection while it is served."""
+    client = as_user("producer")
+    theirs = as_user("consumer").metadata
+    entries = [m.AckMessageEntry(receipt_handle=HANDLE) for _ in range(500)]
+    for _ in range(5):
+        slow = client.future("AckMessage", m.AckMessageRequest(topic=T, group=G, entries=entries))
+        ours, client.metadata = client.metadata, theirs
+        others = [client.future("AckMessage", REQUESTS["AckMessage"]) for _ in range(20)]
+        client.metadata = ours
+        assert m.Code.UNAUTHORIZED not in {other.result().entries[0].status.code for other in others}
+        assert {entry.status.code for entry in slow.result().entries} == {m.Code.UNAUTHORIZED}
+
+
 def test_signatures_without_permissions() -> None:
     """Any user may do everything."""
     keys: dict[str, Any] = SHORT_WAITS | KEYS | {"authorizationEnabled": False, "autoCreateTopicEnable": True}

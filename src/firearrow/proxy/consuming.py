@@ -155,7 +155,6 @@ class Consuming:
         else:
             command = self._pop(request, invisible_ms, wait_ms, in_order=in_order)
         answer = await self.waits.answer(context, broker, command, wait_ms + POP_MORE_MS)
-        context.link.prove(context.user)  # another call of the connection may have been another user's
         if answer.code:
             return _send_nothing(context.call, answer, self._clock.now_ms())
         if is_lite:
@@ -384,7 +383,6 @@ class Consuming:
         receipt = self._renewed.newest(group, topic, receipt)
         if self._may_be_old(receipt) and not self.renewal.has(group, topic, receipt):
             receipt = await self._newest_of_broker(context, group, topic, receipt)
-            context.link.prove(context.user)  # another call of the connection may have been another user's
         return receipt
 
     def _may_be_old(self, receipt: Receipt) -> bool:
