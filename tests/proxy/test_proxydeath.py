@@ -116,6 +116,24 @@ def test_a_message_that_is_acknowledged_does_not_come_again(
     run(main, **books)
 
 
+@every_book
+def test_a_proxy_that_lives_does_not_bring_it_back(books: dict[str, Any]) -> None:
+    """The client has moved to another proxy. The first one renews its message, and then gives it back."""
+
+    async def main(world: World) -> None:
+        first, second = await proxy_of(world), await proxy_of(world)
+        client = Direct(first, world.time.clock.now_ms)
+        await client.settled(settings_of_consumer("g", "T", kind=PUSH))
+        await world.send(b"x")
+        [message] = await client.received(wanted())
+        await asyncio.sleep(ONCE_S)
+        client = await consumer(world, second)
+        assert await acknowledged(client, message) == m.Code.OK
+        assert await comes_within(client, 1800) is None
+
+    run(main, **books)
+
+
 def test_many_messages_are_acknowledged_in_one_call() -> None:
     async def main(world: World) -> None:
         first, second = await proxy_of(world), await proxy_of(world)

@@ -123,6 +123,8 @@ def test_a_renewed_message_has_its_newest_handle_until_it_is_acknowledged(
         assert await newest(caller, first, offset=0) == NO_MESSAGE
         assert (await ack(caller, last)).code == 0
         assert await newest(caller, first) == NO_MESSAGE
+        for handle in (first, last):  # by a proxy that does not know of the acknowledgement
+            assert (await caller.call(200053, ack_fields(handle, invisibleTime=1000))).code == NO_MESSAGE
 
     lives(tmp_path, main, **books)
 

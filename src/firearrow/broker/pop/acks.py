@@ -267,6 +267,8 @@ class AckProcessor:
         now_ms = self._clock.now_ms()
         if handle.is_ordered:
             return self._change_in_order(header, handle, now_ms)
+        if self._successors.is_done(_place_of(header), handle):
+            raise BrokerError(ResponseCode.NO_MESSAGE, "the message was acknowledged by a newer handle")
         pop_ms = _next_pop_ms(handle, header.offset, now_ms)
         invisible_ms = max(header.invisible_time + now_ms - pop_ms, 0)
         if self._is_group(header.consumer_group):

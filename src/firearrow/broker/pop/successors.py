@@ -4,8 +4,9 @@ A change of the invisible time replaces the handle of a message. A proxy changes
 told the new handle. If that proxy ends, another one asks here (19003) for the handle that counts now.
 
 An older handle counts as long as the message was invisible all the time since: each change came before the time of the
-one before was over. When that time is over the message is redelivered, and only its new delivery counts. The books are
-in memory: a broker that restarts does not know the older handles any more.
+one before was over. When that time is over the message is redelivered, and only its new delivery counts. A message that
+was acknowledged stays known until then: a change by another proxy, which holds it still, is refused. The books are in
+memory: a broker that restarts does not know the older handles any more.
 """
 
 from __future__ import annotations
@@ -33,6 +34,11 @@ class _Newest(NamedTuple):
 
     handle: Handle
     earlier: tuple[int, ...]
+    is_done: bool = False
+
+    def has(self, handle: Handle) -> bool:
+        """Tell whether a handle is the newest, or an older one."""
+        return handle.pop_ms == self.handle.pop_ms or handle.pop_ms in self.earlier
 
 
 class Successors:
@@ -62,16 +68,24 @@ class Successors:
     def find(self, place: Place, old: Handle, now_ms: int) -> Handle | None:
         """Return the newest handle of a message by an older one; None if the message is not invisible by it now."""
         known = self._newest.get(place)
-        if known is None or known.handle.visible_ms <= now_ms:
+        if known is None or known.is_done or known.handle.visible_ms <= now_ms:
             return None
-        return known.handle if old.pop_ms in (known.handle.pop_ms, *known.earlier) else None
+        return known.handle if known.has(old) else None
+
+    def is_done(self, place: Place, handle: Handle) -> bool:
+        """Tell whether a message was acknowledged by a handle that has replaced this one, or by this one itself."""
+        known = self._newest.get(place)
+        return known is not None and known.is_done and known.has(handle)
 
     def done(self, batch: PopBatch, queue_offsets: Iterable[int]) -> None:
-        """Forget messages of a batch that were acknowledged, if no other handle has replaced the batch's."""
+        """Note that messages of a batch were acknowledged, if no other handle has replaced the batch's.
+
+        Another proxy may go on with changes of their invisible time: that must not bring them back.
+        """
         if not self._newest:
             return
         for queue_offset in queue_offsets:
             place = batch.topic, batch.group, batch.queue_id, queue_offset
             known = self._newest.get(place)
             if known is not None and known.handle.pop_ms == batch.handle.pop_ms:
-                del self._newest[place]
+                self._newest[place] = known._replace(is_done=True)
