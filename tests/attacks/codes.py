@@ -39,6 +39,7 @@ REACHES: Final[Mapping[Code, Reach]] = {
     Code.LITE_PULL_MESSAGE: _PULL,
     Code.ACK_MESSAGE: _POPPED,
     Code.CHANGE_MESSAGE_INVISIBLETIME: _POPPED,
+    Code.NEWEST_HANDLE: _POPPED,
     # Of a message by its place, its own topic counts, whatever the request claims.
     Code.VIEW_MESSAGE_BY_ID: Reach(place="offset", claims=("topic",)),
     Code.CONSUMER_SEND_MSG_BACK: Reach(place="offset", claims=("originTopic",)),

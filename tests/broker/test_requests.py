@@ -37,7 +37,7 @@ from tests.net.talker import talking
 
 CODES_OF_5_5_0 = 164
 CODES_OF_5_5_1 = 2
-OWN_CODES = {RequestCode.FOLLOW_STATE, RequestCode.DELETE_SUBSCRIPTION}
+OWN_CODES = {RequestCode.FOLLOW_STATE, RequestCode.DELETE_SUBSCRIPTION, RequestCode.NEWEST_HANDLE}
 IN_CONTROLLER_TOO = {RequestCode.BROKER_HEARTBEAT, PEER_MESSAGES}
 DEAD = {13, 22, 23, 27, 47, *range(209, 215), 301, 302, 200072}
 

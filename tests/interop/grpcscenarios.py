@@ -322,10 +322,6 @@ class Scenarios:
         got = {it.tag: (it.body, it.corrupted) for it in consumer.wait_for(3)}
         assert got == dict.fromkeys(("LZ4", "ZSTD", "ZLIB"), (body, False))
 
-
-class AllScenarios(Scenarios):
-    """The scenarios that not every client bears: its server restarts, or has a certificate made by a test."""
-
     def test_the_client_goes_on_after_a_restart(self, program: Driver, tmp_path: Path, topic: str, group: str) -> None:
         where = tmp_path / "store", tmp_path / "logs"
         grpc = free_port(0)
@@ -349,6 +345,10 @@ class AllScenarios(Scenarios):
             got = consumer.wait_for(2, 2 * ARRIVAL_SECONDS)
             assert {it.body for it in got} == {b"before", b"after"}
             clients.close()
+
+
+class AllScenarios(Scenarios):
+    """All scenarios, also that which not every client bears: its server has a certificate made by a test."""
 
     def test_the_client_encrypts(self, program: Driver, grpc_server: Server, topic: str, group: str) -> None:
         create(grpc_server, [topic_of(topic)])

@@ -24,7 +24,7 @@ def program(grpc_certificate: Path, tmp_path_factory: pytest.TempPathFactory) ->
 class TestRust(Scenarios):
     """The scenarios with that client. It has no push consumer, so that a task receives in its place.
 
-    It knows no certificate that signs itself, and reads for ever from a stream that a server has broken.
+    It knows no certificate that signs itself.
     """
 
     recalls = False

@@ -577,6 +577,28 @@ def test_a_stop_lets_pending_answers_leave(run: Run) -> None:
     run(main())
 
 
+def test_a_stop_closes_when_the_ends_of_streams_are_read(run: Run) -> None:
+    """No reset follows the end of a stream: some clients would take the reset for another end, again and again."""
+
+    async def main() -> None:
+        async with grpc_serving() as (server, port), talking(port) as talker:
+            heard = Http2Talker(talker)
+            heard.write(HELLO, h2.headers(1, path("chat")), h2.data(1, framed(b"x")))
+            await heard.frame(DATA)
+            stopping = asyncio.create_task(server.stop())
+            await heard.frame(GOAWAY)
+            end, probe = await heard.frame(), await heard.frame()
+            assert (end.kind, end.stream_id, end.flags & END_STREAM) == (HEADERS, 1, END_STREAM)
+            assert (probe.kind, probe.flags & ACK) == (PING, 0)
+            heard.write(h2.data(1, framed(b"late")), h2.data(1, b"", ends=True))
+            assert not stopping.done()
+            heard.write(h2.ping(probe.payload, ACK))
+            assert await heard.end() == []
+            await stopping
+
+    run(main())
+
+
 def test_a_stop_waits_for_no_client_for_ever(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("firearrow.net.server.CLOSE_SECONDS_MAX", 0.05)
 

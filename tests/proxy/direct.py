@@ -12,6 +12,7 @@ from typing import Any, Final, cast
 
 from firearrow.net.grpc import Call, Method
 from firearrow.proxy import messages as m
+from firearrow.proxy.clusterproxy import ClusterProxy
 from firearrow.proxy.local import LocalProxy
 from firearrow.testing.virtual import VirtualTime
 from firearrow.wire.grpc import Status
@@ -82,7 +83,9 @@ class DirectCall:
 class Direct:
     """A client with its connection: ``await direct.SendMessage(request)``."""
 
-    def __init__(self, proxy: LocalProxy, now_ms: Callable[[], int], metadata: Mapping[str, str] | None = None) -> None:
+    def __init__(
+        self, proxy: LocalProxy | ClusterProxy, now_ms: Callable[[], int], metadata: Mapping[str, str] | None = None
+    ) -> None:
         self._methods = proxy.service.methods()
         number = next(_numbers)
         self.now_ms = now_ms

@@ -7,6 +7,7 @@ import json
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import grpc
 import pytest
 
 from firearrow.proxy import messages as m
@@ -228,7 +229,7 @@ def test_refusals_for_permissions_are_in_the_audit_log(as_user: AsUser, caplog: 
 
 
 def test_settings_need_permissions(as_user: AsUser) -> None:
-    """A client without them gets a command that has only a status."""
+    """A client without them gets a command that has only a status, and then its stream fails."""
     refused = [
         ("stranger", settings_of_producer("T")),
         ("stranger", settings_of_consumer("g", "T")),
@@ -244,8 +245,10 @@ def test_settings_need_permissions(as_user: AsUser) -> None:
         assert command.status.code == m.Code.UNAUTHORIZED, (user, settings)
         assert not command.HasField("settings")
         assert f"User:{user} has no permission to access" in command.status.message
-        with pytest.raises(StopIteration):
+        with pytest.raises(grpc.RpcError) as failed:
             stream.next()
+        assert failed.value.code() is grpc.StatusCode.PERMISSION_DENIED
+        assert failed.value.details() == command.status.message
 
 
 def test_a_refused_client_creates_no_group(
@@ -356,6 +359,20 @@ def test_users_may_share_a_connection(as_user: AsUser) -> None:
     assert client.SendMessage(send_request("T", b"x")).status.code == m.Code.UNAUTHORIZED
     client.metadata = ours
     assert client.SendMessage(send_request("T", b"x")).status == OK
+
+
+def test_a_long_call_stays_its_users(as_user: AsUser) -> None:
+    """Calls of another user come by the same connection while it is served."""
+    client = as_user("producer")
+    theirs = as_user("consumer").metadata
+    entries = [m.AckMessageEntry(receipt_handle=HANDLE) for _ in range(500)]
+    for _ in range(5):
+        slow = client.future("AckMessage", m.AckMessageRequest(topic=T, group=G, entries=entries))
+        ours, client.metadata = client.metadata, theirs
+        others = [client.future("AckMessage", REQUESTS["AckMessage"]) for _ in range(20)]
+        client.metadata = ours
+        assert m.Code.UNAUTHORIZED not in {other.result().entries[0].status.code for other in others}
+        assert {entry.status.code for entry in slow.result().entries} == {m.Code.UNAUTHORIZED}
 
 
 def test_signatures_without_permissions() -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import grpc
 import pytest
 
 from firearrow.proxy import messages as m
@@ -84,5 +85,6 @@ def test_other_properties_are_refused(rpcs: Rpcs, properties: dict[str, str], fa
         f"client properties: {fault}",
     )
     assert not answer.HasField("settings")
-    with pytest.raises(StopIteration):
+    with pytest.raises(grpc.RpcError) as failed:
         stream.next()
+    assert failed.value.code() is grpc.StatusCode.INVALID_ARGUMENT

@@ -9,7 +9,6 @@ import pytest
 
 from firearrow.client.admin.auth import Auth
 from firearrow.client.admin.calls import Calls
-from firearrow.errors import ConfigError
 from firearrow.net.client import Client
 from firearrow.proxy import messages as m
 from firearrow.testing import EmbeddedCluster
@@ -31,6 +30,7 @@ KEYS = {
     "grpcClientConsumerMinLongPollingTimeoutMillis": 1,
 }
 GROUP, MINE, OTHERS = "G", "Mine", "Others"
+HANDLE = "0 1795211880000 99999999999 1 0 broker-a 0 0 0"
 
 
 class Stage(NamedTuple):
@@ -156,10 +156,21 @@ def test_requests_of_the_white_list_need_no_signature(stage: Stage) -> None:
         assert status_of_send(client, MINE) == (m.Code.UNAUTHORIZED, "username cannot be null.")
 
 
-def test_names_of_calls_are_refused_where_they_would_have_no_effect(stage: Stage) -> None:
-    keys = KEYS | {"authorizationWhitelist": "apache.rocketmq.v2.QueryRouteRequest"}
-    with pytest.raises(ConfigError, match="is no request code"), proxy_of(stage.cluster.name_server, **keys):
-        pass
+def test_requests_of_the_white_list_need_no_permission(stage: Stage) -> None:
+    """They need a signature, unless they are in the other list, too."""
+    send, route = "apache.rocketmq.v2.SendMessageRequest", "apache.rocketmq.v2.QueryRouteRequest"
+    keys = KEYS | {"authenticationWhitelist": f"{send},apache.rocketmq.v2.AckMessageRequest"}
+    keys |= {"authorizationWhitelist": f"{send}, {route}"}
+    stage.create_user("nobody", "nothing")
+    with (
+        proxy_of(stage.cluster.name_server, **keys) as proxy,
+        ProxyClient(proxy, "c", signed("nobody", "nothing")) as user,
+        ProxyClient(proxy, "d") as stranger,
+    ):
+        assert (route_code(user), status_of_send(user, OTHERS)[0]) == (m.Code.OK, m.Code.OK)
+        assert (route_code(stranger), status_of_send(stranger, OTHERS)[0]) == (m.Code.UNAUTHORIZED, m.Code.OK)
+        assert user.ack(GROUP, MINE, HANDLE).status.code == m.Code.UNAUTHORIZED
+        assert stranger.ack(GROUP, MINE, HANDLE).status.code == m.Code.UNAUTHORIZED
 
 
 def test_a_call_fails_while_no_broker_can_be_asked_for_its_user(stage: Stage) -> None:

@@ -155,6 +155,17 @@ def test_an_answer_before_the_end_of_the_request_tells_the_client_to_send_no_mor
     assert connection.http2.violation is None
 
 
+def test_a_client_that_ends_its_side_by_itself_is_not_told_to() -> None:
+    connection = Connection()
+    stream = connection.begun(ends=False)
+    stream.ends_itself = True
+    connection.write(connection.http2.refuse(stream, HEAD))
+    [answer] = connection.heard()
+    assert answer.flags == END_HEADERS | END_STREAM
+    assert connection.say(h2.data(1, b"on its way"), h2.data(1, b"", ends=True)) == []
+    assert connection.http2.violation is None
+
+
 def test_a_call_that_is_over_has_no_answer() -> None:
     connection = Connection()
     stream = connection.begun()

@@ -44,7 +44,7 @@ THROWAWAY: Final[Mapping[str, str]] = {
 }
 
 Permission = Annotated[int, Meta(ge=0, le=7)]
-CodeList = Annotated[str, Meta(pattern=r"[\d, ]*", title="request codes, separated by ,")]
+RpcList = Annotated[str, Meta(pattern=r"[\w., ]*", title="request codes or names of gRPC requests, separated by ,")]
 ReviveQueues = Annotated[int, Meta(ge=1, le=1024)]  # each is read every second
 ErrorPercent = Annotated[int, Meta(ge=1, le=99)]
 TopicName = Annotated[str, Meta(pattern="[%|a-zA-Z0-9_-]{1,127}", title="the name of a topic: letters, digits, %|_-")]
@@ -205,14 +205,14 @@ class BrokerConfig(MetricsKeys, frozen=True):
     authentication_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authentication.provider.DefaultAuthenticationProvider"], "class that checks signatures; there is one"] = ""
     authentication_metadata_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authentication.provider.LocalAuthenticationMetadataProvider"], "class that keeps users, in `config/users`, also if it is empty; if it is set, the broker serves users before access control is enabled"] = ""
     authentication_strategy: Annotated[Literal["", "org.apache.rocketmq.auth.authentication.strategy.StatelessAuthenticationStrategy", "org.apache.rocketmq.auth.authentication.strategy.StatefulAuthenticationStrategy"], "whether every signature is checked (stateless, also if it is empty), or one for each user on a connection from time to time"] = ""
-    authentication_whitelist: Annotated[CodeList, "request codes, joined by `,`, that are exempt from signatures, unless authorizationEnabled is on"] = ""
+    authentication_whitelist: Annotated[RpcList, "request codes, and names such as `apache.rocketmq.v2.QueryRouteRequest` for gRPC, joined by `,`: they are exempt from signatures, if also from permissions or if authorizationEnabled is off"] = ""
     ha_allow_unauthenticated: Annotated[bool, "where access control or `tls.server.mode=enforcing` is on: whether brokers without proof and encryption, as RocketMQ's, may be slave or master of this one (not in RocketMQ)"] = False
     init_authentication_user: Annotated[str, 'the first super user, as `{"username":"...","password":"..."}`; a start creates it if it is missing'] = ""
     inner_client_authentication_credentials: Annotated[str, 'credentials for requests of the broker, as `{"accessKey":"...","secretKey":"..."}`; a start makes their user a super user'] = ""
     authorization_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authorization.provider.DefaultAuthorizationProvider"], "class that decides by permissions; there is one"] = ""
     authorization_metadata_provider: Annotated[Literal["", "org.apache.rocketmq.auth.authorization.provider.LocalAuthorizationMetadataProvider"], "class that keeps permissions, in `config/acls`, also if it is empty"] = ""
     authorization_strategy: Annotated[Literal["", "org.apache.rocketmq.auth.authorization.strategy.StatelessAuthorizationStrategy", "org.apache.rocketmq.auth.authorization.strategy.StatefulAuthorizationStrategy"], "strategy of authorization; both remember allowed requests until a user or a permission changes"] = ""
-    authorization_whitelist: Annotated[CodeList, "request codes, joined by `,`, that are exempt from permissions"] = ""
+    authorization_whitelist: Annotated[RpcList, "request codes, and names for gRPC, joined by `,`, that are exempt from permissions"] = ""
     migrate_auth_from_v1_enabled: Annotated[bool, "whether a start imports the users of RocketMQ 4, from `conf/plain_acl.yml` and `conf/acl/` below ROCKETMQ_HOME; needs the package PyYAML (extra yaml)"] = False
     stateful_authentication_cache_max_num: Annotated[PositiveInt, "users on connections that the stateful strategy remembers; one more makes all sign again"] = 10_000
     stateful_authentication_cache_expired_second: Annotated[PositiveInt, "seconds that the stateful strategy remembers a user on a connection"] = 60

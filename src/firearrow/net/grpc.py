@@ -432,6 +432,7 @@ class GrpcPeer(asyncio.Protocol):
             method = stream.head.meaning = self._method(stream)
             if method is None:
                 return None
+        stream.ends_itself = method.takes_stream
         return Call(self, stream, method, self.received_ms)
 
     def _method(self, stream: Stream) -> Method | None:
@@ -599,7 +600,8 @@ class GrpcPeer(asyncio.Protocol):
             return
         self._is_leaving = True
         self.http2.leave()
-        for stream in list(self.http2.streams.values()):
+        streams = list(self.http2.streams.values())
+        for stream in streams:
             if isinstance(stream.call, Call):
                 stream.call.leave()
             elif stream.call is None:
@@ -607,10 +609,12 @@ class GrpcPeer(asyncio.Protocol):
                 self.write(self.http2.refuse(stream, grpc.refusal(Status.UNAVAILABLE, "the server stops")))
         self._backlog.clear()
         self._backlog_bytes = 0
+        if any(stream.ends_itself and not stream.has_ended for stream in streams):
+            self.write(self.http2.ping())  # a client that has read no end takes that of the connection for it
         self._leave_if_done()
 
     def _leave_if_done(self) -> None:
-        if self._outgoing is not None and not self.http2.streams:
+        if self._outgoing is not None and not self.http2.streams and not self.http2.is_asked:
             self._outgoing.close()
 
     def probe(self) -> bool:

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hmac
 from collections.abc import Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 from firearrow.auth.model import Action, ResourceType
 from firearrow.errors import BrokerError
@@ -20,6 +20,7 @@ from firearrow.proxy.messages import Code
 from firearrow.proxy.statuses import ProxyError
 
 _ALGORITHM: Final = "MQv2-HMAC-SHA1"
+_PACKAGE: Final = "apache.rocketmq.v2."
 
 
 def _words_of(call: Call) -> dict[str, str]:
@@ -33,6 +34,41 @@ def _words_of(call: Call) -> dict[str, str]:
 def claimed_user(call: Call) -> str:
     """Return the user that a call names, which it has not proved yet; empty if it names none."""
     return _words_of(call).get("Credential", "").partition("/")[0]
+
+
+class Exempt(str):
+    """User of a call that needs no permission; empty if the call needs no signature either, and has none."""
+
+    __slots__ = ()
+
+
+class WhiteLists(NamedTuple):
+    """Names of requests that need no signature, and of those that need no permission."""
+
+    unsigned: frozenset[str] = frozenset()
+    allowed: frozenset[str] = frozenset()
+
+
+_NO_LISTS: Final = WhiteLists()
+
+
+def white_lists(authentication: str, authorization: str, *, asks_rights: bool) -> WhiteLists:
+    """Read the lists of names and codes. A user without a signature has no rights.
+
+    Java: DefaultAuthorizationContextBuilder believes the user that such a request names.
+    """
+    unsigned, allowed = _listed(authentication), _listed(authorization)
+    return WhiteLists(unsigned & allowed if asks_rights else unsigned, allowed)
+
+
+def _listed(text: str) -> frozenset[str]:
+    return frozenset(part.strip() for part in text.split(",") if part.strip())
+
+
+def name_of(call: Call) -> str:
+    """Return the name of the message of a call's request."""
+    name = call.method.name
+    return f"{_PACKAGE}{name}Command" if name == "Telemetry" else f"{_PACKAGE}{name}Request"
 
 
 class Users(Protocol):
@@ -87,9 +123,10 @@ class Control(Protocol):
 class Signed:
     """Check of signatures and rights; ``control`` returns the present users and rights of ``cluster``."""
 
-    def __init__(self, control: Callable[[], Control], cluster: str = "") -> None:
+    def __init__(self, control: Callable[[], Control], cluster: str, lists: WhiteLists) -> None:
         self._control = control
         self._cluster = cluster
+        self._lists = lists
 
     def check_topic(self, user: str | None, address: str, topic: str, *actions: Action) -> None:
         """Raise ProxyError unless a user may do one of the actions on a topic."""
@@ -105,13 +142,27 @@ class Signed:
 
     def _check(self, user: str | None, address: str, kind: ResourceType, name: str, actions: Sequence[Action]) -> None:
         assert user is not None, "a call without a user is refused"
+        if isinstance(user, Exempt):
+            return
         try:
             self._control().check(user, address.rpartition(":")[0].strip("[]"), kind, name, actions)
         except BrokerError as error:
             raise ProxyError(Code.UNAUTHORIZED, error.remark) from None
 
     def user_of(self, call: Call) -> str | None:
-        """Return the user that has signed a call; ProxyError if none has."""
+        """Return the user that has signed a call; ProxyError if none has, and the call needs one."""
+        if self._lists == _NO_LISTS:
+            return self._proved(call)
+        name = name_of(call)
+        if name in self._lists.unsigned:
+            try:
+                return Exempt(self._proved(call))
+            except ProxyError:
+                return Exempt()
+        user = self._proved(call)
+        return Exempt(user) if name in self._lists.allowed else user
+
+    def _proved(self, call: Call) -> str:
         words = _words_of(call)
         username = claimed_user(call)
         if not username:

@@ -85,6 +85,12 @@ _RESULTS: Final[dict[int, str]] = {
     Code.FAILED_TO_CONSUME_MESSAGE: "CR_LATER",
     Code.MESSAGE_CORRUPTED: "CR_RETURN_NULL",
 }
+_TOLD: Final[dict[int, CallStatus]] = {
+    Code.UNAUTHORIZED: CallStatus.PERMISSION_DENIED,
+    Code.TOO_MANY_REQUESTS: CallStatus.RESOURCE_EXHAUSTED,
+    Code.INVALID_CLIENT_PROPERTIES: CallStatus.INVALID_ARGUMENT,
+}
+"""Outcome of a stream behind the command that tells why its settings are refused."""
 _FROM_CLIENT: Final = "from gRPC client"
 
 
@@ -543,12 +549,17 @@ def _check_kind(settings: Settings, group: SubscriptionGroupConfig | None) -> No
 def _fail_stream(call: Call, error: Exception) -> int:
     """End a stream whose settings are refused, and return their code.
 
+    Most clients read the code of a command. Java's client reads only that the stream fails.
+    Java: GrpcMessagingApplication#telemetry ends the stream by OK behind such a command, and Java's client waits for
+    its settings for six seconds.
+
     Source: RocketMQ's ``ClientActivity#processTelemetryException``.
     """
     found = failure(call, error)
-    if found.code in (Code.UNAUTHORIZED, Code.TOO_MANY_REQUESTS, Code.INVALID_CLIENT_PROPERTIES):
+    told = _TOLD.get(found.code)
+    if told is not None:
         call.send(TelemetryCommand(status=found).SerializeToString())
-        call.end()
+        call.fail(told, found.message)
         return found.code
     text = f"process client telemetryCommand failed. {found.message}"
     is_clients = isinstance(error, ProxyError) and Code.BAD_REQUEST <= error.code < Code.INTERNAL_ERROR

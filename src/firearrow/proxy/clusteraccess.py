@@ -24,7 +24,7 @@ from firearrow.broker.access.control import AccessControl
 from firearrow.broker.admission import Check
 from firearrow.broker.config import BrokerConfig
 from firearrow.clock import Clock
-from firearrow.errors import BrokerError, ConfigError, FirearrowError, MessageError, NotFound
+from firearrow.errors import BrokerError, FirearrowError, MessageError, NotFound
 from firearrow.events import Events
 from firearrow.message import properties
 from firearrow.message.record import decode_record
@@ -32,7 +32,7 @@ from firearrow.net.grpc import Call, Method
 from firearrow.net.replies import Reply, Running, run
 from firearrow.net.server import Peer
 from firearrow.net.tasks import Tasks
-from firearrow.proxy.access import Signed
+from firearrow.proxy.access import Exempt, Signed, white_lists
 from firearrow.proxy.answercache import AnswerCache, CacheLimits
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
@@ -51,7 +51,6 @@ Ask = Callable[[RequestCode, Mapping[str, str]], Awaitable[AnyCommand]]
 
 _PLACES: Final = {RequestCode.CONSUMER_SEND_MSG_BACK: "offset", RequestCode.END_TRANSACTION: "commitLogOffset"}
 """Fields with the place of a message, by the codes of requests that clients make."""
-_SERVICE: Final = "apache.rocketmq.v2."
 
 
 class OpensLater(Exception):
@@ -137,13 +136,14 @@ class ClusterAccess:
             authentication_strategy=config.authentication_strategy,
             stateful_authentication_cache_max_num=config.stateful_authentication_cache_max_num,
             stateful_authentication_cache_expired_second=config.stateful_authentication_cache_expired_second,
-            authentication_whitelist=",".join(filter(str.isdecimal, _listed(config.authentication_whitelist))),
-            authorization_whitelist=_codes_of(config.authorization_whitelist),
+            authentication_whitelist=config.authentication_whitelist,
+            authorization_whitelist=config.authorization_whitelist,
         )
         self._control = AccessControl(keys, self, self._places, clock, events)
         self._checks: dict[int, Check | None] = {}
         self._cluster = config.rocketmq_cluster_name
-        self._exempt = frozenset() if config.authorization_enabled else _listed(config.authentication_whitelist)
+        lists = config.authentication_whitelist, config.authorization_whitelist
+        self._lists = white_lists(*lists, asks_rights=config.authorization_enabled)
         limits = CacheLimits(
             min(config.user_cache_refresh_seconds, config.acl_cache_refresh_seconds),
             min(config.user_cache_expired_seconds, config.acl_cache_expired_seconds),
@@ -235,6 +235,8 @@ class ClusterAccess:
         """Raise ProxyError unless a sender may make a request. ``stored`` is the answer with the message that the
         request refers to.
         """
+        if isinstance(sender.user, Exempt):
+            return
         try:
             self._check(cast(Peer, sender), request, stored)  # of a peer it reads the user and the address
         except BrokerError as error:
@@ -255,9 +257,10 @@ class ClusterAccess:
             request.ext, request.admitted_by = ext, None  # the next server decides for itself
             self._places.message = None
 
-    def users_of_calls(self) -> ClusterSigned:
+    def users_of_calls(self) -> Signed:
         """Return the check of the users of calls."""
-        return ClusterSigned(self, self._exempt, self._cluster)
+        control = _Control(self)
+        return Signed(lambda: control, self._cluster, self._lists)
 
 
 class _Control:
@@ -268,31 +271,6 @@ class _Control:
         self.check = access.check_named
 
 
-class ClusterSigned(Signed):
-    """Check of signatures and rights; requests with ``exempt`` names need no signature."""
-
-    def __init__(self, access: ClusterAccess, exempt: frozenset[str], cluster: str) -> None:
-        control = _Control(access)
-        super().__init__(lambda: control, cluster)
-        self._exempt = exempt
-
-    def user_of(self, call: Call) -> str | None:
-        """Return the user that has signed a call, None if none must."""
-        if self._exempt and _name_of(call) in self._exempt:
-            return None
-        return super().user_of(call)
-
-    def _check(self, user: str | None, address: str, kind: ResourceType, name: str, actions: Sequence[Action]) -> None:
-        if user is not None:
-            super()._check(user, address, kind, name, actions)
-
-
-def _name_of(call: Call) -> str:
-    """Name of the message of a call's request."""
-    name = call.method.name
-    return f"{_SERVICE}{name}Command" if name == "Telemetry" else f"{_SERVICE}{name}Request"
-
-
 def _named_in(answer: AnyCommand) -> _Named | None:
     if answer.code:
         return None
@@ -301,17 +279,3 @@ def _named_in(answer: AnyCommand) -> _Named | None:
     except MessageError:
         return None
     return _Named(view.topic, properties.encode(view.properties))
-
-
-def _listed(text: str) -> frozenset[str]:
-    return frozenset(part.strip() for part in text.split(",") if part.strip())
-
-
-def _codes_of(text: str) -> str:
-    """Return the codes of a white list; ConfigError for a name, which is of a call and not of a request."""
-    for word in sorted(_listed(text)):
-        if not word.isdecimal():
-            raise ConfigError(
-                f"authorizationWhitelist={text}: {word} is no request code, the proxy knows no others here"
-            )
-    return text

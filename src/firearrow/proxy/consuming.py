@@ -155,7 +155,6 @@ class Consuming:
         else:
             command = self._pop(request, invisible_ms, wait_ms, in_order=in_order)
         answer = await self.waits.answer(context, broker, command, wait_ms + POP_MORE_MS)
-        context.link.prove(context.user)  # another call of the connection may have been another user's
         if answer.code:
             return _send_nothing(context.call, answer, self._clock.now_ms())
         if is_lite:
@@ -298,7 +297,7 @@ class Consuming:
             await leave_turn(number)
             result = answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
             try:
-                receipt = await self._valid(group, topic, entry.receipt_handle, entry.lite_topic)
+                receipt = await self._valid(context, group, topic, entry.receipt_handle, entry.lite_topic)
             except ProxyError as error:
                 result.status.CopyFrom(status_of(error))
                 continue
@@ -351,7 +350,7 @@ class Consuming:
         invisible_ms = duration_ms(request.invisible_duration)
         check_invisible_ms(invisible_ms, self._config)
         topic, group = request.topic.name, request.group.name
-        receipt = await self._valid(group, topic, request.receipt_handle, request.lite_topic)
+        receipt = await self._valid(context, group, topic, request.receipt_handle, request.lite_topic)
         self.renewal.drop(group, topic, receipt)
         fields = receipt.fields(group, topic) | {"invisibleTime": str(invisible_ms)}
         if request.suspend:
@@ -369,23 +368,42 @@ class Consuming:
         check_topic(request.topic.name)
         check_group(request.group.name)
         topic, group = request.topic.name, request.group.name
-        receipt = await self._newest(group, topic, request.receipt_handle, request.lite_topic)
+        receipt = await self._newest(context, group, topic, request.receipt_handle, request.lite_topic)
         if receipt.log_offset is None:
             raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "commit log offset is empty")
         await _answer(context, receipt, _burial(receipt, group, topic, request.message_id))
         self._drop(context, receipt, group, topic)
         return ForwardMessageToDeadLetterQueueResponse(status=status(Code.OK))
 
-    async def _newest(self, group: str, topic: str, text: str, lite_topic: str) -> Receipt:
+    async def _newest(self, context: Context, group: str, topic: str, text: str, lite_topic: str) -> Receipt:
         """Newest handle of a message, after a renewal in progress; ProxyError for a text that is none."""
         receipt = parse_receipt(text, lite_topic)
         if self.renewal.in_progress:
             await self.renewal.settled(group, topic, receipt)
-        return self._renewed.newest(group, topic, receipt)
+        receipt = self._renewed.newest(group, topic, receipt)
+        if self._may_be_old(receipt) and not self.renewal.has(group, topic, receipt):
+            receipt = await self._newest_of_broker(context, group, topic, receipt)
+        return receipt
 
-    async def _valid(self, group: str, topic: str, text: str, lite_topic: str) -> Receipt:
+    def _may_be_old(self, receipt: Receipt) -> bool:
+        """Tell whether another proxy may have renewed a message: the time of its handle is over, or about to be."""
+        handle, config = receipt.handle, self._config
+        is_for_renewal = handle.invisible_ms == config.default_invisible_time_mills
+        ahead_ms = config.renew_ahead_time_millis if is_for_renewal else 0
+        return handle.visible_ms - ahead_ms <= self._clock.now_ms()
+
+    async def _newest_of_broker(self, context: Context, group: str, topic: str, receipt: Receipt) -> Receipt:
+        """Ask the broker of a message for its newest handle; the known one if there is none, or no answer."""
+        command = remoting_request(RequestCode.NEWEST_HANDLE, receipt.fields(group, topic))
+        try:
+            answer = await context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX)
+        except (ProxyError, OSError):
+            return receipt
+        return receipt if answer.code else receipt.changed(answer.ext)
+
+    async def _valid(self, context: Context, group: str, topic: str, text: str, lite_topic: str) -> Receipt:
         """Newest handle of a message that is still invisible; ProxyError for any other."""
-        receipt = await self._newest(group, topic, text, lite_topic)
+        receipt = await self._newest(context, group, topic, text, lite_topic)
         if receipt.handle.visible_ms <= self._clock.now_ms():
             self._done(group, topic, receipt)
             raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")

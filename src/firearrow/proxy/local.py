@@ -7,6 +7,7 @@ producers and consumers, its limits and its access control hold without a second
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from copy import copy
 from typing import Final
 
 from firearrow.broker.access.control import AccessControl, Senders
@@ -21,7 +22,7 @@ from firearrow.net.proxyheaders import networks_of
 from firearrow.net.replies import Reply
 from firearrow.net.server import Peer
 from firearrow.net.tls import Door
-from firearrow.proxy.access import Anyone, Signed, Users, claimed_user
+from firearrow.proxy.access import Anyone, Exempt, Signed, Users, WhiteLists, claimed_user, white_lists
 from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
@@ -51,13 +52,22 @@ class LocalLink:
         self._rights = rights
         self._asked = asked
         self._loopback = Loopback(broker.server, host_and_port(address), self._take, lost)
+        self._user: str | None = None
 
     def prove(self, user: str | None) -> None:
         """Make the following requests those of a user."""
-        self._loopback.peer.user = user
+        self._user = user
 
     def for_call(self, user: str | None) -> LocalLink:
-        """Return the link itself: each call of this process makes its request before another one begins."""
+        """Return the link for one call of a user: for another user than that of the first call, a link of its own.
+
+        A call may wait before it makes its next request. Meanwhile calls of others begin, or calls without the need of
+        a permission.
+        """
+        if isinstance(user, Exempt) or self._user not in {None, user}:
+            link = copy(self)
+            link.prove(user)
+            return link
         self.prove(user)
         return self
 
@@ -66,6 +76,7 @@ class LocalLink:
         try:
             if broker != self._broker_name:
                 raise ProxyError(Code.BAD_REQUEST, f"broker {broker} is not the broker of this proxy")
+            self._loopback.peer.user = self._user
             self._rights.check(self._loopback.peer, request)
         except ProxyError as error:
             reply: Reply[AnyCommand] = Reply()
@@ -76,6 +87,7 @@ class LocalLink:
     def tell(self, broker: str, request: AnyCommand) -> None:
         """Send a one-way request."""
         if broker == self._broker_name:
+            self._loopback.peer.user = self._user
             self._loopback.tell(request)
 
     def end_wait(self, request: AnyCommand) -> None:
@@ -112,7 +124,7 @@ class Rights:
     def __init__(self, broker: Broker) -> None:
         self._broker = broker
         self._senders: Senders | None = None  # whose checks these are: a change of the role makes new ones
-        self._checks: dict[int, Check | None] = {}
+        self._checks: dict[tuple[int, bool], Check | None] = {}  # by code, and whether the call needs no permission
 
     def check(self, peer: Peer, request: AnyCommand) -> None:
         """Raise ProxyError unless the peer's user may send a request; the broker does not check it again."""
@@ -121,10 +133,11 @@ class Rights:
             return
         if senders is not self._senders:
             self._senders, self._checks = senders, {}
-        code = request.code
-        if code not in self._checks:
-            self._checks[code] = senders.condition(REQUESTS[RequestCode(code)])
-        check = self._checks[code]
+        code, is_exempt = request.code, isinstance(peer.user, Exempt)
+        key = code, is_exempt
+        if key not in self._checks:
+            self._checks[key] = senders.condition(REQUESTS[RequestCode(code)], is_exempt=is_exempt)
+        check = self._checks[key]
         if check is not None:
             try:
                 check(peer, with_text(request))  # it reads fields, and makes them a typed header again
@@ -135,7 +148,10 @@ class Rights:
         """Return the check of the signatures of calls."""
         if not self._broker.config.authentication_enabled:
             return Anyone()
-        return LocalSigned(self._control, self._broker.config.broker_cluster_name)
+        config = self._broker.config
+        lists = config.authentication_whitelist, config.authorization_whitelist
+        lists_of_names = white_lists(*lists, asks_rights=config.authorization_enabled)
+        return LocalSigned(self._control, config.broker_cluster_name, lists_of_names)
 
     def _control(self) -> AccessControl:
         senders = self._broker.access.senders
@@ -146,8 +162,8 @@ class Rights:
 class LocalSigned(Signed):
     """Check of signatures, which writes refusals to the broker's audit log."""
 
-    def __init__(self, control: Callable[[], AccessControl], cluster: str) -> None:
-        super().__init__(control, cluster)
+    def __init__(self, control: Callable[[], AccessControl], cluster: str, lists: WhiteLists) -> None:
+        super().__init__(control, cluster, lists)
         self._access = control
 
     def user_of(self, call: Call) -> str | None:

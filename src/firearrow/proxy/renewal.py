@@ -76,6 +76,10 @@ class Renewal:
         client.held.add(place)
         self._plan(place, receipt)
 
+    def has(self, group: str, topic: str, receipt: Receipt) -> bool:
+        """Tell whether a message is renewed here."""
+        return place_of(group, topic, receipt) in self._messages
+
     def drop(self, group: str, topic: str, receipt: Receipt) -> None:
         """Renew a message no longer."""
         if self._messages:

@@ -266,6 +266,7 @@ class RequestCode(IntEnum):
     DELETE_SUBSCRIPTIONGROUP_LIST = 5003
     FOLLOW_STATE = 19001  # only in Firearrow, between brokers of one name
     DELETE_SUBSCRIPTION = 19002  # only in Firearrow
+    NEWEST_HANDLE = 19003  # only in Firearrow
     POP_MESSAGE = 200050
     ACK_MESSAGE = 200051
     PEEK_MESSAGE = 200052

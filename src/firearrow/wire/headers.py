@@ -610,7 +610,7 @@ class PopMessage(Header):
 
 
 class AckMessage(Header):
-    """200051: a popped message was consumed; ``extra_info`` is its handle (``wire.pop``)."""
+    """200051, 19003: a popped message (that was consumed); ``extra_info`` is its handle (``wire.pop``)."""
 
     consumer_group: str
     topic: str

@@ -112,6 +112,7 @@ class Stream:
 
     __slots__ = (
         "call",
+        "ends_itself",
         "fields",
         "has_ended",
         "head",
@@ -131,6 +132,7 @@ class Stream:
         self.fields = head.fields
         self.held_bytes = held_bytes
         self.has_ended = False  # by the client
+        self.ends_itself = False  # the client ends its side by itself when it has read the end of the answer
         self.received_bytes = 0
         self.window = STREAM_WINDOW_BYTES  # for what the client sends
         self.send_window = send_window
@@ -170,6 +172,8 @@ class Http2:
         self.last_id = 0
         self._skipped: deque[range] = deque(maxlen=16)  # ids that the client has passed over
         self._reset_here: dict[int, None] = {}
+        self.is_asked = False
+        """True if the client has not answered a `ping` yet."""
         self._block: list[bytes] | None = None  # an unfinished block of header fields
         self._block_id = self._block_flags = self._block_bytes = 0
         self._window = CONNECTION_WINDOW_BYTES
@@ -426,7 +430,9 @@ class Http2:
         elif kind == PING:
             if stream_id or len(payload) != 8:
                 raise _Broken(ErrorCode.PROTOCOL_ERROR if stream_id else ErrorCode.FRAME_SIZE_ERROR, "a wrong PING")
-            if not flags & ACK:
+            if flags & ACK:
+                self.is_asked = False
+            else:
                 self._send(_frame(PING, ACK, 0, payload))
         elif kind == SETTINGS:
             self._take_settings(stream_id, flags, payload, arrived)
@@ -583,13 +589,19 @@ class Http2:
         return _frame(HEADERS, END_HEADERS | END_STREAM, stream.id, head) + self._finished(stream)
 
     def _finished(self, stream: Stream) -> bytes:
-        """Forget an answered stream; the frame that tells a client to send no more of its request."""
+        """Forget an answered stream; the frame that tells a client to send no more of its request.
+
+        A client that ends its side by itself gets none. Rust's tonic 0.9 reads the end of a stream as an error for
+        ever if a reset comes with a status other than OK, and servers in Java never send one.
+        """
         self._forget(stream)
         if self._resets:
             self._resets -= 1
         if stream.has_ended:
             return b""
         self._note_reset(stream.id)
+        if stream.ends_itself:
+            return b""
         return _frame(RST_STREAM, 0, stream.id, _U32.pack(ErrorCode.NO_ERROR))
 
     def _frames_of(self, stream: Stream) -> list[bytes]:
@@ -682,7 +694,8 @@ class Http2:
         stream.pending_bytes = 0
 
     def ping(self) -> bytes:
-        """Return a frame that the client must answer."""
+        """Return a frame that the client must answer; it has read all frames before it then."""
+        self.is_asked = True
         return _frame(PING, 0, 0, bytes(8))
 
     def leave(self) -> None:

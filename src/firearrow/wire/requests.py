@@ -298,6 +298,7 @@ _ROWS: Final = (
     Row(Code.GET_LITE_GROUP_INFO, BROKER, headers.LiteGroup, None, GROUP_GET),
     Row(Code.FOLLOW_STATE, BROKER, headers.FollowState, None, CLUSTER_UPDATE, Trait.READS),
     Row(Code.DELETE_SUBSCRIPTION, BROKER, headers.GroupAndTopic, None, TOPIC_AND_GROUP_UPDATE, MASTERS),
+    Row(Code.NEWEST_HANDLE, BROKER, headers.AckMessage, None, CONSUME),
     Row(Code.TRIGGER_LITE_DISPATCH, BROKER, headers.LiteDispatch, None, CLUSTER_UPDATE),
     Row(Code.BATCH_ACK_MESSAGE, BROKER, None, BatchAckBody, CONSUME, MASTERS),
 )

@@ -112,7 +112,7 @@ class _Pass(AdmissionPass):
     def __init__(self, control: AccessControl, username: str, ip: str, ext: Ext, authorize: _Authorize | None) -> None:
         super().__init__(username)
         self.control = control
-        self._password = control.authentication.password_of(username)
+        self._password = control.authentication.password_of(username) if username else None
         self._ip = ip
         self._ext = ext
         self._authorize = authorize
@@ -124,7 +124,8 @@ class _Pass(AdmissionPass):
         if self._known == control.changes:
             return
         try:
-            control.authentication.check_again(self.username, self._password)
+            if self.username:
+                control.authentication.check_again(self.username, self._password)
             if self._authorize is not None:
                 self._authorize(self.username, self._ip, request, self._ext)
         except BrokerError as error:
@@ -270,12 +271,16 @@ class AccessControl(Senders):
         may_anyone = number in _listed(config.authorization_whitelist)
         return number in _listed(config.authentication_whitelist), (may_anyone or not config.authorization_enabled)
 
-    def condition(self, row: Row) -> Check | None:
-        """Return the check for requests of a code; None if they need none."""
+    def condition(self, row: Row, *, is_exempt: bool = False) -> Check | None:
+        """Return the check for requests of a code; None if they need none.
+
+        With ``is_exempt`` they need no permission, and no signature if the user of their peer is `NOBODY`.
+        """
         may_all, may_anyone = self._may(row.code)
         if not self._config.authentication_enabled or (may_all and may_anyone):
             return None
-        return self._check_of(row, _RequestRule((), None) if may_anyone else self._rule_of(row))
+        needs_none = may_anyone or is_exempt
+        return self._check_of(row, _RequestRule((), None) if needs_none else self._rule_of(row))
 
     def _check_of(self, row: Row, rule: _RequestRule) -> Check:
         code, name, header = int(row.code), row.code.name, HOT_HEADERS.get(row.code)
@@ -305,7 +310,7 @@ class AccessControl(Senders):
                 return
             ext = request.ext
             try:
-                username = peer.user or user_of(peer, request, ext)
+                username = user_of(peer, request, ext) if peer.user is None else peer.user
                 try:
                     key = username, peer.ip, named(ext)
                 except KeyError:  # the field may be missing

@@ -189,6 +189,10 @@ class LitePopping:
         else:
             self._events.blocked(group, queue, until_ms)
 
+    def visible_ms(self, group: str, queue: str, queue_offset: int, pop_ms: int) -> int:
+        """Return the time when an open message of the batch becomes visible, 0 if the batch does not have it."""
+        return self._orders.visible_ms(queue, group, _QUEUE_ID, queue_offset, pop_ms=pop_ms)
+
     def change_visible(self, group: str, queue: str, queue_offset: int, pop_ms: int, visible_ms: int) -> None:
         """Change when a message becomes visible."""
         if queue_offset >= self._offsets.query(group, queue, _QUEUE_ID):
@@ -249,6 +253,11 @@ class LiteAcks:
             "reviveQid": handle.revive_queue_id,
         }
         return Response(fields=fields)
+
+    def visible_ms(self, header: AckMessage, handle: Handle) -> int:
+        """Return the time when an unacknowledged message becomes visible, 0 for any other."""
+        queue = self._checked_queue(header, handle)
+        return self._popping.visible_ms(header.consumer_group, queue, header.offset, handle.pop_ms)
 
     def _checked_queue(self, header: AckMessage | ChangeInvisibleTime, handle: Handle) -> str:
         name = header.consumer_group

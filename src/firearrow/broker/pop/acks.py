@@ -1,4 +1,5 @@
-"""Acknowledgements of popped messages (200051, 200151), and changes of their invisible time (200053).
+"""Acknowledgements of popped messages (200051, 200151), changes of their invisible time (200053), and the handles that
+these have made (19003).
 
 Source: RocketMQ ``AckMessageProcessor``, ``ChangeInvisibleTimeProcessor``.
 """
@@ -17,6 +18,7 @@ from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
 from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.pop.revivelog import PopBatch
+from firearrow.broker.pop.successors import Place, Successors
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.message import names
@@ -26,7 +28,7 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand, bare_frame
 from firearrow.wire.headers import AckMessage, ChangeInvisibleTime
-from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic
+from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic, parse_handle
 
 STEP_ACKS: Final = 64  # acknowledgements of a batch in one step; a millisecond
 BITS_CHARS_MAX: Final = 4096  # a pop looks at 800 entries of a queue, by default
@@ -58,6 +60,7 @@ class AckProcessor:
         self._books = books
         self._revive_log = books.revive_log
         self._lite = lite
+        self._successors = Successors()
 
     # --- acknowledgements ---
 
@@ -82,6 +85,7 @@ class AckProcessor:
                 return Response(ResponseCode.MESSAGE_ILLEGAL, fault)
         elif self._is_group(header.consumer_group):
             self._books.acknowledge(batch, header.offset, self._clock.now_ms())
+            self._successors.done(batch, (header.offset,))
             self._in_flight.done(header.topic, header.consumer_group, header.queue_id, 1)
         return bare_frame(request.opaque, request.binary)
 
@@ -152,6 +156,7 @@ class AckProcessor:
             self._books.acknowledge(batch, queue_offsets[0], now_ms)
         else:
             self._books.acknowledge_all(batch, queue_offsets, now_ms)
+        self._successors.done(batch, queue_offsets)
         return True
 
     def ack_batch(self, peer: Peer, request: AnyCommand) -> Answer:
@@ -198,6 +203,7 @@ class AckProcessor:
         )
         batch = self._revive_log.batch_of(handle, ack.group, topic, ack.queue_id)
         self._books.acknowledge_all(batch, offsets, self._clock.now_ms())
+        self._successors.done(batch, offsets)
         self._in_flight.done(topic, ack.group, ack.queue_id, len(offsets))
         return None
 
@@ -261,6 +267,8 @@ class AckProcessor:
         now_ms = self._clock.now_ms()
         if handle.is_ordered:
             return self._change_in_order(header, handle, now_ms)
+        if self._successors.is_done(_place_of(header), handle):
+            raise BrokerError(ResponseCode.NO_MESSAGE, "the message was acknowledged by a newer handle")
         pop_ms = _next_pop_ms(handle, header.offset, now_ms)
         invisible_ms = max(header.invisible_time + now_ms - pop_ms, 0)
         if self._is_group(header.consumer_group):
@@ -306,6 +314,36 @@ class AckProcessor:
             topic=header.topic,
         )
         self._books.note_pop_again(batch, checkpoint, now_ms)
+        new = handle._replace(start_offset=header.offset, pop_ms=pop_ms, invisible_ms=invisible_ms)
+        self._successors.note(_place_of(header), handle, new, now_ms)
+
+    def newest(self, peer: Peer, request: AnyCommand) -> Finished:
+        """19003: return the handle that a message has now, if it is still invisible to others."""
+        header = fields_of(request, AckMessage)
+        self._check_queue(peer, header)
+        try:
+            handle = parse_handle(header.extra_info)
+        except MessageError as error:
+            raise BrokerError(ResponseCode.SYSTEM_ERROR, str(error)) from None
+        newest = self._newest(header, handle, self._clock.now_ms())
+        if newest is None:
+            return Response(ResponseCode.NO_MESSAGE, "the message was acknowledged, or may be popped again")
+        fields: dict[str, FieldValue] = {
+            "popTime": newest.pop_ms,
+            "invisibleTime": newest.invisible_ms,
+            "reviveQid": newest.revive_queue_id,
+        }
+        return Response(fields=fields)
+
+    def _newest(self, header: AckMessage, handle: Handle, now_ms: int) -> Handle | None:
+        if header.lite_topic:
+            visible_ms = self._lite.visible_ms(header, handle)
+        elif handle.is_ordered:
+            topic, group, queue_id, queue_offset = _place_of(header)
+            visible_ms = self._orders.visible_ms(topic, group, queue_id, queue_offset, pop_ms=handle.pop_ms)
+        else:
+            return self._successors.find(_place_of(header), handle, now_ms)
+        return handle._replace(invisible_ms=visible_ms - handle.pop_ms) if visible_ms > now_ms else None
 
     # --- checks ---
 
@@ -346,6 +384,10 @@ class AckProcessor:
         """
         known = name in self._groups.table
         return known or (self._groups.has(name) and names.validate_group(name) is None)
+
+
+def _place_of(header: AckMessage | ChangeInvisibleTime) -> Place:
+    return header.topic, header.consumer_group, header.queue_id, header.offset
 
 
 def _next_pop_ms(handle: Handle, queue_offset: int, now_ms: int) -> int:

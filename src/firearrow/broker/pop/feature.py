@@ -131,6 +131,7 @@ class PopFeature(Feature):
             RequestCode.ACK_MESSAGE: self._acks.ack,
             RequestCode.BATCH_ACK_MESSAGE: self._acks.ack_batch,
             RequestCode.CHANGE_MESSAGE_INVISIBLETIME: self._acks.change_invisible_time,
+            RequestCode.NEWEST_HANDLE: self._acks.newest,
             RequestCode.POP_ROLLBACK: self._rollbacks.roll_back,
         }
 

@@ -258,6 +258,14 @@ class ConsumerOrderInfo:
         changed = {**(batch.visible_ms or {}), queue_offset: min(visible_ms, LONG_MAX)}  # clients may name any time
         self._put(topic, group, queue_id, structs.replace(batch, visible_ms=changed))
 
+    def visible_ms(self, topic: str, group: str, queue_id: int, queue_offset: int, *, pop_ms: int) -> int:
+        """Return the time when an open message of the batch becomes visible, 0 if the batch does not have it."""
+        batch = self.batch(topic, group, queue_id)
+        index = None if batch is None or batch.pop_ms != pop_ms else batch.index(queue_offset)
+        if batch is None or index is None or not batch.open_bits >> index & 1:
+            return 0
+        return (batch.visible_ms or {}).get(queue_offset, batch.pop_ms + (batch.invisible_ms or 0))
+
     def suspend(self, topic: str, group: str, queue_id: int, *, pop_ms: int, visible_ms: int) -> None:
         """Change when all messages of the batch become visible; their next pop does not count as a failure.
 
