@@ -229,15 +229,23 @@ def test_a_client_may_hold_a_limited_count_of_messages() -> None:
     run(main, maxLiteRenewNumPerChannel=3)
 
 
-def test_a_client_without_a_stream_receives_nothing() -> None:
+@pytest.mark.parametrize("has_settings", [True, False])
+def test_a_client_without_a_stream_subscribes_again(has_settings: bool) -> None:
+    """After a restart of a proxy, the Python client is silent about its settings for five minutes."""
+
     async def main(world: World) -> None:
         await parent(world)
-        client, stream = await consumer(world, "a")
-        assert stream.ended is not None
-        stream.ended()
-        assert await answered(client, received_of()) == m.Status(
-            code=m.Code.BAD_REQUEST, message=f"The client [{client.client_id}] is disconnected."
-        )
+        await send(world, "a", b"a0")
+        client = world.client()
+        if has_settings:
+            client, stream = await consumer(world, "a")
+            stream.cancel()
+            assert await subscriptions_of(world, client) == set()
+        assert await answered(client, received_of(wait_s=5)) == NOTHING
+        assert (await client.SyncLiteSubscription(sync(ADD_ALL, "a"))).status == OK
+        found = await client.received(received_of())
+        assert texts(found) == [("a", b"a0")]
+        assert (await client.AckMessage(ack(*found))).status == OK
 
     run(main)
 

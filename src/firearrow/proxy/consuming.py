@@ -206,9 +206,11 @@ class Consuming:
         return remoting_request(RequestCode.POP_LITE_MESSAGE, fields)
 
     def _check_lite(self, client: Client) -> None:
-        """Refuse messages of lite topics to a client that can't be told about them, or that holds too many."""
-        if client.stream is None:
-            raise ProxyError(Code.BAD_REQUEST, f"The client [{client.client_id}] is disconnected.")
+        """Refuse messages of lite topics to a client that holds too many.
+
+        Java: ReceiveMessageActivity refuses them to a client whose stream is lost, too. Its subscriptions are gone, but
+        clients renew them, the Python client long before its stream.
+        """
         held = len(client.held)
         if held > self._config.max_lite_renew_num_per_channel:
             raise ProxyError(
