@@ -3,21 +3,27 @@
 Each language has a program below ``grpcclients`` with the same operations. It reads a request in each line of its
 input, and writes an answer in each line of its output, as `tests.interop.driver` has it:
 
-==========  ==================================================================  ===================================
-producer    endpoints, tls, user, password, topics                              handle
-send        handle, messages: topic, body (base64), tag, keys, properties,      for each message: id, recall
-            group, deliverMs (0: now)
-transact    handle, message, decision (COMMIT, ROLLBACK, empty: none)           id, recall
-checked     handle                                                              ids of messages that were checked
-recall      handle, topic, recall                                               id of the message
-push        as producer, group; topics is a map of topics to tags               handle
-received    handle                                                              messages that a push consumer got
-simple      as push, waitMs                                                     handle
-receive     handle, count, invisibleMs                                          messages
-ack         handle, id
-change      handle, id, invisibleMs
-close       handle
-==========  ==================================================================  ===================================
+============  ==================================================================  ===================================
+producer      endpoints, tls, user, password, topics                              handle
+send          handle, messages: topic, body (base64), tag, keys, properties,      for each message: id, recall
+              group, lite, deliverMs (0: now)
+transact      handle, message, decision (COMMIT, ROLLBACK, empty: none)           id, recall
+checked       handle                                                              ids of messages that were checked
+recall        handle, topic, recall                                               id of the message
+push          as producer, group; topics is a map of topics to tags               handle
+received      handle                                                              messages that a push consumer got
+simple        as push, waitMs                                                     handle
+receive       handle, count, invisibleMs                                          messages
+ack           handle, id
+change        handle, id, invisibleMs
+litePush      as producer, group, topic                                           handle
+liteSimple    as litePush, waitMs                                                 handle
+subscribe     handle, lite, again: how many that its group has consumed
+unsubscribe   handle, lite
+subscribeAll  handle
+subscribed    handle                                                              lite topics that the client has
+close         handle
+============  ==================================================================  ===================================
 
 The property ``check`` of a message is the decision when a broker checks its transaction. A push consumer refuses each
 message the number of times in its property ``failures``. The error of an answer has the client's exception, with the
@@ -54,6 +60,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     keys: list[str] = []
     properties: dict[str, str] = {}
     group: str = ""
+    lite: str = ""
     deliver_ms: int = 0
 
 
@@ -77,6 +84,7 @@ class Got(msgspec.Struct, frozen=True, rename="camel"):
     attempt: int
     corrupted: bool
     received_ms: int
+    lite: str = ""
 
 
 H = TypeVar("H", bound="_Handle")
@@ -165,6 +173,36 @@ class SimpleConsumer(_Handle):
         self._call("change", type(None), id=message.id, invisibleMs=invisible_ms)
 
 
+class _LiteConsumer(_Handle):
+    """A consumer of lite topics."""
+
+    def subscribe(self, *lites: str, again: int = 0) -> None:
+        """Subscribe to lite topics, and get so many again that the group has consumed."""
+        for lite in lites:
+            self._call("subscribe", type(None), lite=lite, again=again)
+
+    def unsubscribe(self, lite: str) -> None:
+        """Unsubscribe from a lite topic."""
+        self._call("unsubscribe", type(None), lite=lite)
+
+    def subscribe_to_all(self) -> None:
+        """Subscribe to all lite topics, as the group allows."""
+        self._call("subscribeAll", type(None))
+
+    def subscribed(self) -> set[str]:
+        """Lite topics that the client knows to be its own."""
+        lites: set[str] = self._call("subscribed", set[str])
+        return lites
+
+
+class LitePushConsumer(PushConsumer, _LiteConsumer):
+    """A push consumer of lite topics."""
+
+
+class LiteSimpleConsumer(SimpleConsumer, _LiteConsumer):
+    """A simple consumer of lite topics."""
+
+
 class GrpcClients:
     """The clients of a program, for one address and user."""
 
@@ -184,6 +222,14 @@ class GrpcClients:
     def simple(self, group: str, topics: Mapping[str, str] | str, wait_ms: int = WAIT_MS) -> SimpleConsumer:
         """Start a simple consumer."""
         return self._started(SimpleConsumer, "simple", group=group, topics=_expressions(topics), waitMs=wait_ms)
+
+    def lite_push(self, group: str, parent: str) -> LitePushConsumer:
+        """Start a push consumer of a topic's lite topics."""
+        return self._started(LitePushConsumer, "litePush", group=group, topic=parent)
+
+    def lite_simple(self, group: str, parent: str, wait_ms: int = WAIT_MS) -> LiteSimpleConsumer:
+        """Start a simple consumer of a topic's lite topics."""
+        return self._started(LiteSimpleConsumer, "liteSimple", group=group, topic=parent, waitMs=wait_ms)
 
     def _started(self, kind: Callable[[Driver, int], H], op: str, **arguments: object) -> H:
         number = self._driver.call(op, int, **self._common, **arguments)

@@ -90,21 +90,11 @@ def _received(consumer: blocking.SimpleConsumer, count: int, invisible: timedelt
     return got
 
 
-class Scenarios:
-    """The scenarios; ``name`` is that of the test with its language."""
+class OfOneClient:
+    """The base of scenarios; ``name`` is that of the test with its language."""
 
     retry_policy: ClassVar[dict[str, Any]] = {"type": "CUSTOMIZED", "customizedRetryPolicy": {"next": [1000, 1000]}}
     """Times between deliveries, in the form that the client honours."""
-    recalls: ClassVar[bool] = True
-    """The client has a call to recall a message."""
-    changes_invisible_times: ClassVar[bool] = True
-    """The client has a call to change the invisible time of a message."""
-    waits_in_order: ClassVar[bool] = True
-    """The client consumes no other message of a message group until a failed one is consumed."""
-    reports_route_codes: ClassVar[bool] = True
-    """The client's error has the proxy's code if a route is refused."""
-    code_of_refused_settings: ClassVar[int | None] = UNAUTHORIZED
-    """Code in the client's error if its settings are refused; None if it waits for ever then."""
 
     @pytest.fixture
     def clients(self, program: Driver, grpc_server: Server) -> Iterator[GrpcClients]:
@@ -128,6 +118,21 @@ class Scenarios:
         return SubscriptionGroupConfig(
             name, consume_message_orderly=ordered, retry_max_times=attempts - 1, group_retry_policy=self.retry_policy
         )
+
+
+class Scenarios(OfOneClient):
+    """The scenarios."""
+
+    recalls: ClassVar[bool] = True
+    """The client has a call to recall a message."""
+    changes_invisible_times: ClassVar[bool] = True
+    """The client has a call to change the invisible time of a message."""
+    waits_in_order: ClassVar[bool] = True
+    """The client consumes no other message of a message group until a failed one is consumed."""
+    reports_route_codes: ClassVar[bool] = True
+    """The client's error has the proxy's code if a route is refused."""
+    code_of_refused_settings: ClassVar[int | None] = UNAUTHORIZED
+    """Code in the client's error if its settings are refused; None if it waits for ever then."""
 
     def test_messages_arrive_whole(self, clients: GrpcClients, grpc_server: Server, topic: str, group: str) -> None:
         create(grpc_server, [topic_of(topic)])

@@ -26,17 +26,32 @@ SETTINGS: Final[Mapping[str, str]] = {
     "grpcClientConsumerMaxLongPollingTimeoutMillis": "5000",  # a client that stops waits for the end of its polls
     "minInvisibleTimeMillsForRecv": "1000",
     "recallMessageEnable": "true",
+    "enableLmq": "true",
+    "enableMultiDispatch": "true",
     "transactionCheckInterval": "500",
     "transactionTimeOut": "600",
     "transactionOpBatchInterval": "100",
 }
 GUARDED: Final[Mapping[str, str]] = {**AUTHORIZED, **SETTINGS}
 
+PROXY_KEYS: Final = ("grpc", "minInvisible")  # begin the keys of the proxy; the others are the broker's
+ACCESS_KEYS: Final = ("authenticationEnabled", "authorizationEnabled", "innerClientAuthenticationCredentials")
+
 APP: Final = Credentials("app", "the app's secret")
 OWN_TOPIC: Final = "OwnTopic"
 OWN_GROUP: Final = "own_"
 READ_TOPIC: Final = "ReadTopic"
 FOREIGN_TOPIC: Final = "ForeignTopic"
+
+
+def of_broker(settings: Mapping[str, str]) -> dict[str, str]:
+    """Keys of a broker behind a proxy."""
+    return {key: text for key, text in settings.items() if not key.startswith(PROXY_KEYS)}
+
+
+def of_proxy(settings: Mapping[str, str]) -> dict[str, str]:
+    """Keys of a proxy in front of a broker."""
+    return {key: text for key, text in settings.items() if key.startswith(PROXY_KEYS) or key in ACCESS_KEYS}
 
 
 @contextmanager

@@ -3,29 +3,17 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Final
 
 import pytest
 
 from tests.interop.driver import Driver, JavaError
 from tests.interop.grpcclient import ARRIVAL_SECONDS, GrpcClients, Outgoing, running_program
 from tests.interop.grpcscenarios import AllScenarios, create, topic_of
-from tests.interop.grpcservers import GUARDED, SETTINGS, admit, behind_proxy
+from tests.interop.grpcservers import GUARDED, SETTINGS, admit, behind_proxy, of_broker, of_proxy
 from tests.interop.servers import Server, free_port, serve
 from tests.interop.waiting import wait_until
-
-PROXY_KEYS: Final = ("grpc", "minInvisible")  # begin the keys of the proxy; the others are the broker's
-ACCESS_KEYS: Final = ("authenticationEnabled", "authorizationEnabled", "innerClientAuthenticationCredentials")
-
-
-def of_broker(settings: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in settings.items() if not key.startswith(PROXY_KEYS)}
-
-
-def of_proxy(settings: Mapping[str, str]) -> dict[str, str]:
-    return {key: text for key, text in settings.items() if key.startswith(PROXY_KEYS) or key in ACCESS_KEYS}
 
 
 @pytest.fixture(scope="module")

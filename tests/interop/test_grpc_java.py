@@ -10,6 +10,7 @@ import pytest
 from tests.interop.driver import Driver
 from tests.interop.grpcclient import running_program
 from tests.interop.grpcscenarios import AllScenarios, TrustingScenarios
+from tests.interop.litescenarios import OffsetScenarios
 from tests.interop.toolchain import grpc_java_command
 
 
@@ -21,7 +22,7 @@ def program(grpc_certificate: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield driver
 
 
-class TestJava(AllScenarios, TrustingScenarios):
+class TestJava(AllScenarios, OffsetScenarios, TrustingScenarios):
     """The scenarios with that client, which encrypts by default and trusts any certificate."""
 
     code_of_refused_settings = 0

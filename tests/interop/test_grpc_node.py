@@ -11,6 +11,7 @@ import pytest
 from tests.interop.driver import Driver
 from tests.interop.grpcclient import running_program
 from tests.interop.grpcscenarios import AllScenarios
+from tests.interop.litescenarios import OffsetScenarios, WildcardScenarios
 from tests.interop.toolchain import grpc_node_command
 
 
@@ -22,10 +23,12 @@ def program(grpc_certificate: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield driver
 
 
-class TestNode(AllScenarios):
+class TestNode(AllScenarios, OffsetScenarios, WildcardScenarios):
     """The scenarios with that client."""
 
     retry_policy: ClassVar = {
         "type": "EXPONENTIAL",
         "exponentialRetryPolicy": {"initial": 1000, "max": 1000, "multiplier": 1},
     }
+    hears_of_losses = False
+    code_of_own_quota = 429

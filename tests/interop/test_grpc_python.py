@@ -9,8 +9,10 @@ from pathlib import Path
 import pytest
 
 from tests.interop.driver import Driver
-from tests.interop.grpcclient import running_program
+from tests.interop.grpcclient import GrpcClients, running_program
 from tests.interop.grpcscenarios import AllScenarios
+from tests.interop.litescenarios import WildcardScenarios, by_lite_topic, lite
+from tests.interop.servers import Server
 
 
 @pytest.fixture(scope="module")
@@ -22,7 +24,27 @@ def program(grpc_certificate: Path, tmp_path_factory: pytest.TempPathFactory) ->
         yield driver
 
 
-class TestPython(AllScenarios):
+class TestPython(AllScenarios, WildcardScenarios):
     """The scenarios with that client."""
 
     reports_route_codes = False
+    hears_of_losses = False
+
+    def test_a_simple_consumer_has_lite_topics(
+        self, clients: GrpcClients, grpc_server: Server, topic: str, group: str
+    ) -> None:
+        self.create_lites(grpc_server, topic, group)
+        consumer = clients.lite_simple(group, topic)
+        consumer.subscribe("a", "b")
+        clients.producer(topic).send([*lite(topic, "a", b"a0"), *lite(topic, "b", b"b0"), *lite(topic, "c", b"c0")])
+        got = {it.lite: it for it in consumer.wait_for(2)}
+        assert by_lite_topic([*got.values()]) == {"a": [b"a0"], "b": [b"b0"]}
+        consumer.ack(got["a"])
+        consumer.change(got["b"], 1000)
+        [again] = consumer.wait_for(1)
+        assert (again.lite, again.body, again.attempt) == ("b", b"b0", 2)
+        consumer.ack(again)
+        consumer.unsubscribe("b")
+        consumer.subscribe("c")
+        [other] = consumer.wait_for(1)
+        assert (other.lite, other.body) == ("c", b"c0")

@@ -20,10 +20,11 @@ from tests.interop.grpcservers import (
     admit,
     behind_proxy,
     behind_rocketmqs_proxy,
+    of_broker,
+    of_proxy,
 )
 from tests.interop.javaclient import ARRIVAL_TIMEOUT_S, JavaClient, Outgoing
 from tests.interop.servers import SMALL_FILES, Kind, serve
-from tests.interop.test_grpc_cluster import of_broker, of_proxy
 from tests.interop.test_transactions import COMMIT, OFTEN, UNKNOWN, arrived
 from tests.interop.waiting import wait_until
 

@@ -37,8 +37,10 @@ def test_a_handle_of_a_retry_topic_names_that() -> None:
 
 def test_a_message_of_a_lite_topic() -> None:
     receipt = parse_receipt(TEXT, "lite")
-    assert str(receipt) == TEXT
-    assert receipt.fields("g", "T")["liteTopic"] == "lite"
+    assert str(receipt) == f"{TEXT} lite"
+    assert parse_receipt(f"{TEXT} lite") == receipt
+    fields = receipt.fields("g", "T")
+    assert (fields["liteTopic"], fields["extraInfo"]) == ("lite", TEXT.rsplit(" ", 1)[0])
     assert place_of("g", "T", receipt) != place_of("g", "T", parse_receipt(TEXT))
 
 
@@ -87,6 +89,13 @@ def test_the_newest_handle_of_a_message() -> None:
         assert table.newest(group, topic, other) is other
     table.forget("g", "T", first)
     assert table.newest("g", "T", first) is first
+
+
+def test_a_message_that_is_popped_again_has_a_new_handle() -> None:
+    table = Renewed()
+    table.note("g", "T", parse_receipt(TEXT))
+    again = parse_receipt(TEXT.replace(" 1795211880000 ", " 1795211910000 "))
+    assert table.newest("g", "T", again) is again
 
 
 def test_a_limited_count_of_handles_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:

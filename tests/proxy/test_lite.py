@@ -17,7 +17,7 @@ from tests.proxy.rpcs import Rpcs, receive_request, send_request, settings_of_co
 
 OK = m.Status(code=m.Code.OK, message="OK")
 NOTHING = m.Status(code=m.Code.MESSAGE_NOT_FOUND, message="no new message")
-LITE = m.ClientType.LITE_PUSH_CONSUMER
+LITE, LITE_SIMPLE = m.ClientType.LITE_PUSH_CONSUMER, m.ClientType.LITE_SIMPLE_CONSUMER
 ADD, REMOVE = m.LiteSubscriptionAction.PARTIAL_ADD, m.LiteSubscriptionAction.PARTIAL_REMOVE
 ADD_ALL, REMOVE_ALL = m.LiteSubscriptionAction.COMPLETE_ADD, m.LiteSubscriptionAction.COMPLETE_REMOVE
 BEAT = m.HeartbeatRequest(group=m.Resource(name="g"), client_type=LITE)
@@ -57,10 +57,10 @@ async def send(world: World, lite_topic: str, *bodies: bytes) -> None:
     await asyncio.sleep(0.1)
 
 
-async def consumer(world: World, *lite_topics: str) -> tuple[Direct, DirectCall]:
+async def consumer(world: World, *lite_topics: str, kind: m.ClientType = LITE) -> tuple[Direct, DirectCall]:
     """Make a consumer of lite topics, and its stream."""
     client = world.client()
-    stream = await client.settled(settings_of_consumer("g", "L", kind=LITE))
+    stream = await client.settled(settings_of_consumer("g", "L", kind=kind))
     if lite_topics:
         assert (await client.SyncLiteSubscription(sync(ADD, *lite_topics))).status == OK
     return client, stream
@@ -108,6 +108,20 @@ def test_a_consumer_receives_its_lite_topics() -> None:
     run(main)
 
 
+def test_a_simple_consumer_receives_its_lite_topics() -> None:
+    async def main(world: World) -> None:
+        await parent(world)
+        client, _ = await consumer(world, "a", kind=LITE_SIMPLE)
+        await send(world, "a", b"a0")
+        await send(world, "b", b"b0")
+        found = await client.received(receive_request("g", "L"))
+        assert texts(found) == [("a", b"a0")]
+        assert (await client.AckMessage(ack(*found))).status == OK
+        assert await answered(client, receive_request("g", "L", wait_s=5)) == NOTHING
+
+    run(main)
+
+
 def test_messages_of_two_lite_topics_are_renewed_and_acknowledged_apart() -> None:
     """They have the same offset, each in its lite topic."""
 
@@ -136,23 +150,48 @@ def test_messages_of_two_lite_topics_are_renewed_and_acknowledged_apart() -> Non
     run(main)
 
 
-def test_a_message_of_a_lite_topic_comes_again() -> None:
+@pytest.mark.parametrize("named", ["a", ""])
+def test_a_message_of_a_lite_topic_comes_again_and_again(named: str) -> None:
+    """A client need not name the lite topic, which the handle has, too: the Java client 5.2.0 does not."""
+
+    async def main(world: World) -> None:
+        await parent(world)
+        client, _ = await consumer(world, "a")
+        await send(world, "a", b"a0")
+        for attempt in (1, 2, 3):
+            [message] = await client.received(received_of(wait_s=20))
+            assert (message.body, message.system_properties.delivery_attempt) == (b"a0", attempt)
+            change = m.ChangeInvisibleDurationRequest(
+                group=m.Resource(name="g"),
+                topic=m.Resource(name="L"),
+                receipt_handle=message.system_properties.receipt_handle,
+                message_id=message.system_properties.message_id,
+                lite_topic=named,
+            )
+            change.invisible_duration.seconds = 5
+            assert (await client.ChangeInvisibleDuration(change)).status == OK
+
+    run(main)
+
+
+def test_a_dead_letter_leaves_its_lite_topic() -> None:
     async def main(world: World) -> None:
         await parent(world)
         client, _ = await consumer(world, "a")
         await send(world, "a", b"a0")
         [message] = await client.received(received_of())
-        change = m.ChangeInvisibleDurationRequest(
+        request = m.ForwardMessageToDeadLetterQueueRequest(
             group=m.Resource(name="g"),
             topic=m.Resource(name="L"),
             receipt_handle=message.system_properties.receipt_handle,
             message_id=message.system_properties.message_id,
-            lite_topic="a",
         )
-        change.invisible_duration.seconds = 5
-        assert (await client.ChangeInvisibleDuration(change)).status == OK
-        [again] = await client.received(received_of(wait_s=20))
-        assert (again.body, again.system_properties.delivery_attempt) == (b"a0", 2)
+        assert (await client.ForwardMessageToDeadLetterQueue(request)).status == OK
+        assert await answered(client, received_of(wait_s=5)) == NOTHING
+        [letter] = world.cluster.messages("%DLQ%g")
+        assert letter.body == b"a0"
+        await send(world, "a", b"a1")
+        assert texts(await client.received(received_of())) == [("a", b"a1")]
 
     run(main)
 
@@ -190,15 +229,23 @@ def test_a_client_may_hold_a_limited_count_of_messages() -> None:
     run(main, maxLiteRenewNumPerChannel=3)
 
 
-def test_a_client_without_a_stream_receives_nothing() -> None:
+@pytest.mark.parametrize("has_settings", [True, False])
+def test_a_client_without_a_stream_subscribes_again(has_settings: bool) -> None:
+    """After a restart of a proxy, the Python client is silent about its settings for five minutes."""
+
     async def main(world: World) -> None:
         await parent(world)
-        client, stream = await consumer(world, "a")
-        assert stream.ended is not None
-        stream.ended()
-        assert await answered(client, received_of()) == m.Status(
-            code=m.Code.BAD_REQUEST, message=f"The client [{client.client_id}] is disconnected."
-        )
+        await send(world, "a", b"a0")
+        client = world.client()
+        if has_settings:
+            client, stream = await consumer(world, "a")
+            stream.cancel()
+            assert await subscriptions_of(world, client) == set()
+        assert await answered(client, received_of(wait_s=5)) == NOTHING
+        assert (await client.SyncLiteSubscription(sync(ADD_ALL, "a"))).status == OK
+        found = await client.received(received_of())
+        assert texts(found) == [("a", b"a0")]
+        assert (await client.AckMessage(ack(*found))).status == OK
 
     run(main)
 

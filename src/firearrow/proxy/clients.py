@@ -255,7 +255,9 @@ class Clients:
         After a restart of its proxy, the Python client sends them again within five minutes; until then its receives
         are all that is known of it. Java: ReceiveMessageActivity fails.
         """
-        settings = Settings(client_type=ClientType.PUSH_CONSUMER)
+        group = await self._brokers.group(request.group.name)
+        is_lite = group is not None and bool(group.attributes.get(LITE_BIND_TOPIC))
+        settings = Settings(client_type=ClientType.LITE_PUSH_CONSUMER if is_lite else ClientType.PUSH_CONSUMER)
         settings.subscription.group.CopyFrom(request.group)
         settings.subscription.subscriptions.add(topic=request.message_queue.topic, expression=request.filter_expression)
         await self._settle(context, settings, None)

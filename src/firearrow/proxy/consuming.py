@@ -36,7 +36,6 @@ from firearrow.proxy.messages import (
     AckMessageResultEntry,
     ChangeInvisibleDurationRequest,
     ChangeInvisibleDurationResponse,
-    ClientType,
     Code,
     FilterExpression,
     FilterType,
@@ -88,12 +87,11 @@ class _Popped(NamedTuple):
     view: MessageView
     handle: str
     attempts: int
-    lite_topic: str = ""
 
     @property
     def receipt(self) -> Receipt:
         """Handle of the message; most messages need its text only."""
-        return parse_receipt(self.handle, self.lite_topic)
+        return parse_receipt(self.handle)
 
     @property
     def message_id(self) -> str:
@@ -148,7 +146,7 @@ class Consuming:
         self._users.check_group(context.user, context.address, group)  # the next line may make the group
         config = await self._brokers.group(group) or SubscriptionGroupConfig()
         in_order = config.consume_message_orderly
-        is_lite = client is not None and client.settings.client_type == ClientType.LITE_PUSH_CONSUMER
+        is_lite = client is not None and client.is_lite
         if is_lite and client is not None:
             self._check_lite(client)
             command = self._pop_of_lite(context, request, invisible_ms, wait_ms, broker)
@@ -207,9 +205,11 @@ class Consuming:
         return remoting_request(RequestCode.POP_LITE_MESSAGE, fields)
 
     def _check_lite(self, client: Client) -> None:
-        """Refuse messages of lite topics to a client that can't be told about them, or that holds too many."""
-        if client.stream is None:
-            raise ProxyError(Code.BAD_REQUEST, f"The client [{client.client_id}] is disconnected.")
+        """Refuse messages of lite topics to a client that holds too many.
+
+        Java: ReceiveMessageActivity refuses them to a client whose stream is lost, too. Its subscriptions are gone, but
+        clients renew them, the Python client long before its stream.
+        """
         held = len(client.held)
         if held > self._config.max_lite_renew_num_per_channel:
             raise ProxyError(
@@ -517,7 +517,7 @@ def _popped_of_lite(answer: AnyCommand, topic: str, broker: str) -> list[_Popped
         handle = Handle(offset, *times, TOPIC, broker, 0, offset)
         words = counts[number].split(" ") if number < len(counts) else []
         attempts = int(words[-1]) if len(words) == 3 else 0
-        found.append(_Popped(view, f"{handle} {view.physical_offset}", attempts, lite_topic))
+        found.append(_Popped(view, f"{handle} {view.physical_offset} {lite_topic}", attempts))
     return found
 
 

@@ -1,8 +1,9 @@
 """Receipt handles: the name of a received message, and the handle that replaced it.
 
-A handle is that of a pop (`wire.pop`) with the message's offset in the log behind it. A change of the invisible time
-replaces it. Clients keep the handle that they got, so the table remembers the newest one by the message's place: its
-group, topic, lite topic, broker, queue and offset. An old handle is as good as the newest.
+A handle is that of a pop (`wire.pop`), with the message's offset in the log behind it, and then its lite topic if it
+has one: not every client names that in its calls. A change of the invisible time replaces the handle. Clients keep the
+one that they got, so the table remembers the newest one by the message's place: its group, topic, lite topic, broker,
+queue and offset. An old handle is as good as the newest.
 
 Source: RocketMQ's ``ReceiptHandle``, ``ReceiptHandleGroup``.
 """
@@ -30,11 +31,13 @@ class Receipt(NamedTuple):
     log_offset: int | None
     """Offset of the record, None in a short handle."""
     lite_topic: str = ""
-    """Lite topic of the message; the text of the handle does not have it."""
 
     def __str__(self) -> str:
         """Text of the handle."""
-        return str(self.handle) if self.log_offset is None else f"{self.handle} {self.log_offset}"
+        if self.log_offset is None:
+            return str(self.handle)
+        text = f"{self.handle} {self.log_offset}"
+        return f"{text} {self.lite_topic}" if self.lite_topic else text
 
     def fields(self, group: str, topic: str) -> dict[str, str]:
         """Fields of a request about the message, for a consumer that has received it from ``topic``."""
@@ -63,14 +66,19 @@ class Receipt(NamedTuple):
 
 
 def parse_receipt(text: str, lite_topic: str = "") -> Receipt:
-    """Read a handle; ProxyError if it is none."""
+    """Read a handle; ProxyError if it is none. The lite topic beside it stands for that of a handle without one.
+
+    Java: ReceiptHandle#decode ignores what stands behind the offset in the log, and its handles end there.
+    """
     words = text.split(" ")
     try:
         if len(words) < FIELDS - 1:
             raise MessageError(f"not the handle of a received message: {text[:200]!r}")
         handle = parse_handle(" ".join(words[: FIELDS - 1]))
         last = words[FIELDS - 1] if len(words) >= FIELDS else ""
-        return Receipt(handle, int(last) if last.isdecimal() and len(last) < 20 else None, lite_topic)
+        if not last.isdecimal() or len(last) >= 20:
+            return Receipt(handle, None, lite_topic)
+        return Receipt(handle, int(last), lite_topic or " ".join(words[FIELDS : FIELDS + 1]))
     except MessageError as error:
         raise ProxyError(Code.INVALID_RECEIPT_HANDLE, str(error)) from None
 
@@ -102,8 +110,9 @@ class Renewed:
         self._newest: OrderedDict[Place, Receipt] = OrderedDict()
 
     def newest(self, group: str, topic: str, receipt: Receipt) -> Receipt:
-        """Return the newest handle of a message."""
-        return self._newest.get(place_of(group, topic, receipt), receipt) if self._newest else receipt
+        """Return the newest handle of a message: its own, if the message was popped again after the change."""
+        known = self._newest.get(place_of(group, topic, receipt)) if self._newest else None
+        return receipt if known is None or known.handle.pop_ms < receipt.handle.pop_ms else known
 
     def note(self, group: str, topic: str, receipt: Receipt) -> None:
         """Remember a new handle."""

@@ -17,6 +17,8 @@ from rocketmq import (
     ConsumeResult,
     Credentials,
     FilterExpression,
+    LitePushConsumer,
+    LiteSimpleConsumer,
     Message,
     MessageListener,
     Producer,
@@ -50,6 +52,8 @@ def message_of(outgoing: Arguments) -> Message:
         message.add_property(key, value)
     if outgoing["group"]:
         message.message_group = outgoing["group"]
+    if outgoing["lite"]:
+        message.lite_topic = outgoing["lite"]
     if outgoing["deliverMs"]:
         message.delivery_timestamp = outgoing["deliverMs"] // 1000
     return message
@@ -65,6 +69,7 @@ def described(message: Message) -> dict[str, Any]:
         "keys": sorted(message.keys),
         "properties": dict(message.properties),
         "group": message.message_group or "",
+        "lite": message.lite_topic or "",
         "attempt": message.delivery_attempt,
         "corrupted": bool(message.corrupted),
         "receivedMs": time.time_ns() // 1_000_000,
@@ -122,6 +127,11 @@ class Program:
             "receive": self.receive,
             "ack": lambda it: self._clients[it["handle"]].ack(self._messages[it["id"]]),
             "change": self.change,
+            "litePush": self.lite_push,
+            "liteSimple": self.lite_simple,
+            "subscribe": lambda it: self._clients[it["handle"]].subscribe_lite(it["lite"]),
+            "unsubscribe": lambda it: self._clients[it["handle"]].unsubscribe_lite(it["lite"]),
+            "subscribeAll": lambda it: self._clients[it["handle"]].subscribe_lite_all(),
             "close": lambda it: self._clients.pop(it["handle"]).shutdown(),
         }
 
@@ -165,6 +175,16 @@ class Program:
         consumer = PushConsumer(
             configuration(arguments), arguments["group"], listener, expressions(arguments), tls_enable=arguments["tls"]
         )
+        return self._listening(consumer, listener)
+
+    def lite_push(self, arguments: Arguments) -> int:
+        """Start a push consumer of lite topics."""
+        listener = Listener()
+        group, parent = arguments["group"], arguments["topic"]
+        consumer = LitePushConsumer(configuration(arguments), group, parent, listener, tls_enable=arguments["tls"])
+        return self._listening(consumer, listener)
+
+    def _listening(self, consumer: Any, listener: Listener) -> int:
         number = self._started(consumer)
         self._listeners[number] = listener
         return number
@@ -179,6 +199,19 @@ class Program:
             tls_enable=arguments["tls"],
         )
         return self._started(consumer)
+
+    def lite_simple(self, arguments: Arguments) -> int:
+        """Start a simple consumer of lite topics."""
+        consumer = LiteSimpleConsumer(
+            arguments["topic"],
+            configuration(arguments),
+            arguments["group"],
+            arguments["waitMs"] // 1000,
+            tls_enable=arguments["tls"],
+        )
+        number = self._started(consumer)
+        consumer._init_settings_event.wait(REQUEST_SECONDS)  # by which it knows how many lite topics it may have
+        return number
 
     def receive(self, arguments: Arguments) -> list[dict[str, Any]]:
         """Receive messages once."""

@@ -3,7 +3,7 @@
 
 const readline = require('node:readline');
 const {
-  ConsumeResult, FilterExpression, Producer, PushConsumer, SimpleConsumer,
+  ConsumeResult, FilterExpression, LitePushConsumerImpl, OffsetOption, Producer, PushConsumer, SimpleConsumer,
 } = require('rocketmq-client-nodejs');
 const { TransactionResolution } = require('rocketmq-client-nodejs/proto/apache/rocketmq/v2/definition_pb');
 
@@ -29,6 +29,7 @@ function outgoing(it) {
     keys: it.keys,
     properties: new Map(Object.entries(it.properties)),
     messageGroup: it.group || undefined,
+    liteTopic: it.lite || undefined,
     deliveryTimestamp: it.deliverMs ? new Date(it.deliverMs) : undefined,
   };
 }
@@ -42,6 +43,7 @@ function described(message) {
     keys: message.keys,
     properties: Object.fromEntries(message.properties),
     group: message.messageGroup || '',
+    lite: message.liteTopic || '',
     attempt: message.deliveryAttempt,
     corrupted: message.corrupted === true,
     receivedMs: Date.now(),
@@ -62,6 +64,19 @@ function receipt(it) {
 
 function subscriptions(it) {
   return new Map(Object.entries(it.topics).map(([topic, tags]) => [topic, new FilterExpression(tags)]));
+}
+
+function listener(received) {
+  const times = new Map();
+  return {
+    async consume(message) {
+      received.push(described(message));
+      const count = (times.get(message.messageId) || 0) + 1;
+      times.set(message.messageId, count);
+      const failures = Number(message.properties.get('failures') || '0');
+      return count <= failures ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+    },
+  };
 }
 
 const operations = {
@@ -99,21 +114,32 @@ const operations = {
   checked: it => noted.get(it.handle),
   push(it) {
     const received = [];
-    const times = new Map();
-    const messageListener = {
-      async consume(message) {
-        received.push(described(message));
-        const count = (times.get(message.messageId) || 0) + 1;
-        times.set(message.messageId, count);
-        const failures = Number(message.properties.get('failures') || '0');
-        return count <= failures ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
-      },
-    };
     const options = {
-      ...configuration(it), consumerGroup: it.group, subscriptions: subscriptions(it), messageListener,
+      ...configuration(it),
+      consumerGroup: it.group,
+      subscriptions: subscriptions(it),
+      messageListener: listener(received),
     };
     return started(new PushConsumer(options), received);
   },
+  litePush(it) {
+    const received = [];
+    const options = {
+      ...configuration(it), consumerGroup: it.group, bindTopic: it.topic, messageListener: listener(received),
+    };
+    return started(new LitePushConsumerImpl(options), received);
+  },
+  async subscribe(it) {
+    const begins = it.again ? OffsetOption.ofTailN(it.again) : OffsetOption.LAST_OFFSET;
+    await clients.get(it.handle).subscribeLite(it.lite, begins);
+    return null;
+  },
+  async unsubscribe(it) {
+    await clients.get(it.handle).unsubscribeLite(it.lite);
+    return null;
+  },
+  subscribeAll: () => null, // it does when it starts
+  subscribed: it => [...clients.get(it.handle).getLiteTopicSet()],
   received: it => noted.get(it.handle),
   simple(it) {
     const options = {

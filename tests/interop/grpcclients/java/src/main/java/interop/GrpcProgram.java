@@ -27,6 +27,9 @@ import org.apache.rocketmq.client.apis.ClientServiceProvider;
 import org.apache.rocketmq.client.apis.StaticSessionCredentialsProvider;
 import org.apache.rocketmq.client.apis.consumer.ConsumeResult;
 import org.apache.rocketmq.client.apis.consumer.FilterExpression;
+import org.apache.rocketmq.client.apis.consumer.LitePushConsumer;
+import org.apache.rocketmq.client.apis.consumer.MessageListener;
+import org.apache.rocketmq.client.apis.consumer.OffsetOption;
 import org.apache.rocketmq.client.apis.consumer.SimpleConsumer;
 import org.apache.rocketmq.client.apis.message.Message;
 import org.apache.rocketmq.client.apis.message.MessageBuilder;
@@ -71,6 +74,10 @@ public final class GrpcProgram {
         operations.put("receive", this::receive);
         operations.put("ack", this::ack);
         operations.put("change", this::change);
+        operations.put("litePush", this::litePush);
+        operations.put("subscribe", this::subscribe);
+        operations.put("unsubscribe", this::unsubscribe);
+        operations.put("subscribed", it -> client(it, LitePushConsumer.class).getLiteTopicSet());
         operations.put("close", this::close);
     }
 
@@ -161,6 +168,9 @@ public final class GrpcProgram {
         if (!outgoing.get("group").getAsString().isEmpty()) {
             builder.setMessageGroup(outgoing.get("group").getAsString());
         }
+        if (!outgoing.get("lite").getAsString().isEmpty()) {
+            builder.setLiteTopic(outgoing.get("lite").getAsString());
+        }
         if (outgoing.get("deliverMs").getAsLong() != 0) {
             builder.setDeliveryTimestamp(outgoing.get("deliverMs").getAsLong());
         }
@@ -179,6 +189,7 @@ public final class GrpcProgram {
         json.put("keys", List.copyOf(message.getKeys()));
         json.put("properties", message.getProperties());
         json.put("group", message.getMessageGroup().orElse(""));
+        json.put("lite", message.getLiteTopic().orElse(""));
         json.put("attempt", message.getDeliveryAttempt());
         json.put("corrupted", ((MessageViewImpl) message).isCorrupted());
         json.put("receivedMs", System.currentTimeMillis());
@@ -244,22 +255,50 @@ public final class GrpcProgram {
 
     private Object push(JsonObject arguments) throws ClientException {
         List<Object> received = new ArrayList<>();
-        Map<String, Integer> times = new ConcurrentHashMap<>();
         int handle = opened(PROVIDER.newPushConsumerBuilder()
             .setClientConfiguration(configuration(arguments))
             .setConsumerGroup(arguments.get("group").getAsString())
             .setSubscriptionExpressions(expressions(arguments))
-            .setMessageListener(message -> {
-                synchronized (received) {
-                    received.add(described(message));
-                }
-                int count = times.merge(message.getMessageId().toString(), 1, Integer::sum);
-                int failures = Integer.parseInt(message.getProperties().getOrDefault("failures", "0"));
-                return count <= failures ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
-            })
+            .setMessageListener(listener(received))
             .build());
         noted.put(handle, received);
         return handle;
+    }
+
+    private static MessageListener listener(List<Object> received) {
+        Map<String, Integer> times = new ConcurrentHashMap<>();
+        return message -> {
+            synchronized (received) {
+                received.add(described(message));
+            }
+            int count = times.merge(message.getMessageId().toString(), 1, Integer::sum);
+            int failures = Integer.parseInt(message.getProperties().getOrDefault("failures", "0"));
+            return count <= failures ? ConsumeResult.FAILURE : ConsumeResult.SUCCESS;
+        };
+    }
+
+    private Object litePush(JsonObject arguments) throws ClientException {
+        List<Object> received = new ArrayList<>();
+        int handle = opened(PROVIDER.newLitePushConsumerBuilder()
+            .setClientConfiguration(configuration(arguments))
+            .setConsumerGroup(arguments.get("group").getAsString())
+            .bindTopic(arguments.get("topic").getAsString())
+            .setMessageListener(listener(received))
+            .build());
+        noted.put(handle, received);
+        return handle;
+    }
+
+    private Object subscribe(JsonObject arguments) throws ClientException {
+        int again = arguments.get("again").getAsInt();
+        client(arguments, LitePushConsumer.class).subscribeLite(arguments.get("lite").getAsString(),
+            again > 0 ? OffsetOption.ofTailN(again) : OffsetOption.LAST_OFFSET);
+        return null;
+    }
+
+    private Object unsubscribe(JsonObject arguments) throws ClientException {
+        client(arguments, LitePushConsumer.class).unsubscribeLite(arguments.get("lite").getAsString());
+        return null;
     }
 
     private Object simple(JsonObject arguments) throws ClientException {
