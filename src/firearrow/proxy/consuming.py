@@ -155,7 +155,6 @@ class Consuming:
         else:
             command = self._pop(request, invisible_ms, wait_ms, in_order=in_order)
         answer = await self.waits.answer(context, broker, command, wait_ms + POP_MORE_MS)
-        context.link.prove(context.user)  # another call of the connection may have been another user's
         if answer.code:
             return _send_nothing(context.call, answer, self._clock.now_ms())
         if is_lite:
