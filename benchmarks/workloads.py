@@ -317,6 +317,32 @@ class BenchmarkConsumer:
 
 
 @dataclass(frozen=True)
+class OfficialPython:
+    """The official Python client: sends, and receives with an acknowledgement for each message.
+
+    ``load`` warms the server up.
+    """
+
+    load: Load
+    threads: int
+
+    def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
+        """Store what is received; then warm up by sends, which cost the server most."""
+        fill(bench, deployment, self.load.topic, bench.settings.fill_messages)
+        remoting.call(deployment.brokers[0].address, remoting.find_group(clients.PYTHON_GROUP))
+        return unstable(deployment, bench.generator.warm_up(self.load, deployment, bench.settings.warm_up))
+
+    def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
+        """Send, then receive."""
+        del number  # every round is the same
+        assert deployment.grpc is not None, "a shape with gRPC"
+        words = deployment.grpc, self.load.topic, self.threads, bench.settings.seconds
+        sent, send_failures = clients.official_python(deployment, "send", *words)
+        received, receive_failures = clients.official_python(deployment, "receive", *words)
+        return {"messages_per_s": sent, "received_per_s": received, "refused": float(send_failures + receive_failures)}
+
+
+@dataclass(frozen=True)
 class StartUp:
     """From the start of the processes, on an empty store, to the first acknowledged message."""
 
@@ -390,7 +416,7 @@ class IdleClients:
             "clients": float(clients),
             "resident_mb": highest.resident_bytes / MEGABYTE,
             "kb_per_client": (highest.resident_bytes - before.resident_bytes) / clients / 1000,
-            "server_cores": found.server_cores,
+            "core_percent": found.server_cores * 100,
             "cpu_us_per_heartbeat": found.server_cpu_us_per_message,
             "heartbeats_per_s": found.messages_per_s,
             "round_ms_p50": found.round_ms_p50,

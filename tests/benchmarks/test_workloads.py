@@ -85,7 +85,7 @@ def test_idle_clients_cost_what_their_highest_memory_is(
     monkeypatch.setattr(workloads, "create_topic", lambda *_: None)
     load = Load("grpc-idle", connections=100, period_ms=500)
     found = IdleClients(load).measure_fresh(bench(Idle(FOUND)), cast(Launch, launch))
-    assert (found["resident_mb"], found["kb_per_client"]) == (450, 4000)
+    assert (found["resident_mb"], found["kb_per_client"], found["core_percent"]) == (450, 4000, 100)
     assert shapes == [Shape(grpc=True)]
 
 
