@@ -52,7 +52,8 @@ def official_python(
     """Run the official Python client, which an interpreter has, for so many seconds; give its rate and its failures.
     ``what``: see `officialpython`.
     """
-    words = [python, HERE / "officialpython.py", what, endpoint, topic, PYTHON_GROUP, str(seconds), str(threads)]
+    words: list[str | Path] = [python, HERE / "officialpython.py", what, endpoint, topic, PYTHON_GROUP]
+    words += [str(seconds), str(threads)]
     with tempfile.TemporaryDirectory(dir=deployment.directory) as home:  # it writes its log there
         client = ServerProcess.start(words, Path(home) / "client.log", {"HOME": home})
         try:

@@ -14,6 +14,7 @@ from collections.abc import Callable
 from functools import partial
 
 from rocketmq import ClientConfiguration, Credentials, FilterExpression, Message, Producer, SimpleConsumer
+from rocketmq.v5.exception import ClientException
 
 LEAD_SECONDS = 2.0
 PAUSE_SECONDS = 0.1
@@ -40,13 +41,13 @@ def receive(consumer: SimpleConsumer) -> int:
 
 def rate_of(work: Callable[[], int], seconds: float, threads: int) -> tuple[float, int]:
     """Work in so many threads; give what is done in a second, and how much has failed."""
-    done, is_over, failures = [0] * threads, threading.Event(), list[Exception]()
+    done, is_over, failures = [0] * threads, threading.Event(), list[ClientException]()
 
     def go_on(number: int) -> None:
         while not is_over.is_set():
             try:
                 done[number] += work()
-            except Exception as error:
+            except ClientException as error:
                 failures.append(error)
                 time.sleep(PAUSE_SECONDS)
 
