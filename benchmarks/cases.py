@@ -20,7 +20,9 @@ from benchmarks.workloads import (
     BenchmarkProducer,
     DueAtOnce,
     Fresh,
+    IdleClients,
     MemoryUse,
+    OfficialPython,
     Paired,
     Push,
     RawLoad,
@@ -101,6 +103,7 @@ GRPC_SENT_AT_ONCE = Load("grpc-send", connections=16, depth=16)
 GRPC_RECEIVED_SINGLY = Load("grpc-receive", connections=16, batch=1)
 GRPC_RECEIVED = Load("grpc-receive", connections=4)
 GRPC_PUSHED = Load("grpc-push", connections=16, rate=1000)
+GRPC_IDLE = Load("grpc-idle", connections=10_000, period_ms=10_000)
 ALL_DUE = Load("push", connections=4, rate=10_000, due_ms=1000, due_step_ms=10_000, topic="due")
 OTHERS = Load("push", connections=16, rate=250)
 PROPERTY_FILTER = (("enablePropertyFilter", "true"),)
@@ -274,6 +277,19 @@ CASES = (
         Push(GRPC_PUSHED),
         (Target("visible_ms_p50", Compare.RATIO_AT_MOST, 0.5), Target("visible_ms_p99", Compare.RATIO_AT_MOST, 0.5)),
         shape=GRPC,
+    ),
+    Case(
+        "grpc-python",
+        "the official Python client, 16 threads: sends, then receives of 32 and an acknowledgement for each message",
+        OfficialPython(GRPC_SENT_AT_ONCE, threads=16),
+        (at_least(1.0), Target("received_per_s", Compare.RATIO_AT_LEAST, 1.0)),
+        shape=GRPC,
+    ),
+    Case(
+        "grpc-idle",
+        "10,000 idle clients by gRPC, half of them consumers, each with its stream and a heartbeat every 10 s",
+        IdleClients(GRPC_IDLE),
+        (Target("resident_mb", Compare.AT_MOST, 400), Target("core_percent", Compare.AT_MOST, 10)),
     ),
     Case(
         "delay-level",

@@ -45,25 +45,6 @@ IMPORTS = (
     "import time; t = time.perf_counter(); from firearrow.client import Producer, PushConsumer; "
     "print(1000 * (time.perf_counter() - t))"
 )
-OFFICIAL = """
-import sys, threading, time
-from rocketmq import ClientConfiguration, Credentials, Message, Producer
-endpoint, topic, seconds, threads = sys.argv[1], sys.argv[2], float(sys.argv[3]), int(sys.argv[4])
-producer = Producer(ClientConfiguration(endpoint, Credentials()), (topic,))
-producer.startup()
-sent, ends = [0] * threads, time.monotonic() + seconds
-def send(number):
-    while time.monotonic() < ends:
-        message = Message()
-        message.topic, message.body = topic, b"b" * 128
-        producer.send(message)
-        sent[number] += 1
-workers = [threading.Thread(target=send, args=(number,)) for number in range(threads)]
-for worker in workers: worker.start()
-for worker in workers: worker.join()
-print(sum(sent) / seconds)
-producer.shutdown()
-"""
 
 
 def main() -> None:
@@ -106,7 +87,9 @@ def _measure(tools: toolchain.Tools, deployment: Deployment, options: argparse.N
         loads["produce, Python"] = lambda group: _python(deployment, "produce", group, seconds)
         loads["produce, Java"] = lambda _: _java(clients.produce(tools, deployment, TOPIC, IN_FLIGHT, seconds))
         if options.official:
-            loads["produce, official Python"] = lambda _: _official(options.official, proxy, seconds)
+            loads["produce, official Python"] = lambda _: clients.official_python(
+                deployment, "send", f"127.0.0.1:{proxy}", TOPIC, IN_FLIGHT, seconds, python=options.official
+            )[0]
     if options.only != "produce":
         fill = Load("batch", connections=4, depth=8, topic=BACKLOG)
         found = Generator(tools.generator).measure(fill, deployment, 300, lead_s=0, messages=options.backlog)
@@ -174,11 +157,6 @@ def _start_proxy(tools: toolchain.Tools, deployment: Deployment, jars: Path) -> 
 
     until("a proxy that listens", listens, timeout_s=60, check=proxy.check)
     return port
-
-
-def _official(python: str, proxy: int, seconds: float) -> float:
-    words = [python, "-c", OFFICIAL, f"127.0.0.1:{proxy}", TOPIC, str(seconds)]
-    return float(_run([*words, str(IN_FLIGHT)]).split()[-1])
 
 
 def _run(command: list[str], environment: Mapping[str, str] = os.environ) -> str:

@@ -1,4 +1,4 @@
-"""RocketMQ's own benchmark programs, Producer and Consumer of rocketmq-example, as measuring tools.
+"""RocketMQ's own benchmark programs, Producer and Consumer of rocketmq-example, and its clients, as measuring tools.
 
 They print a line a report interval, once ten snapshots a second apart are there:
 
@@ -10,17 +10,21 @@ enough for the client's own JVM to be warm is the measurement.
 """
 
 import re
+import sys
 import tempfile
 from pathlib import Path
 
 from benchmarks.errors import BenchmarkError
 from benchmarks.process import ServerProcess
 from benchmarks.servers import Deployment, java_command
-from benchmarks.toolchain import Tools
+from benchmarks.toolchain import HERE, Tools
 
 PACKAGE = "org.apache.rocketmq.example.benchmark"
 CLIENT_MEMORY = ("-Xms512m", "-Xmx512m")
 TPS = re.compile(r"\b(?:Send|Consume) TPS: (\d+)")
+PYTHON_GROUP = "official_python"
+PYTHON_RATE = re.compile(r"^(\d[\d.]*) (\d+)$", re.MULTILINE)
+CLIENT_MORE_SECONDS = 30  # for its start, its warm-up and its end
 FAILED = re.compile(r"\b(?:Send Failed|Response Failed|Consume Fail): (\d+)")
 
 
@@ -33,6 +37,35 @@ def produce(tools: Tools, deployment: Deployment, topic: str, threads: int, seco
 def consume(tools: Tools, deployment: Deployment, topic: str, group: str, seconds: float) -> str:
     """Run the Consumer, as a new group, for so many seconds; give what it printed."""
     return _run(tools, deployment, "Consumer", ["-t", topic, "-g", group], seconds)
+
+
+def official_python(
+    deployment: Deployment,
+    what: str,
+    endpoint: str,
+    topic: str,
+    threads: int,
+    seconds: float,
+    *,
+    python: str = sys.executable,
+) -> tuple[float, int]:
+    """Run the official Python client, which an interpreter has, for so many seconds; give its rate and its failures.
+    ``what``: see `officialpython`.
+    """
+    words: list[str | Path] = [python, HERE / "officialpython.py", what, endpoint, topic, PYTHON_GROUP]
+    words += [str(seconds), str(threads)]
+    with tempfile.TemporaryDirectory(dir=deployment.directory) as home:  # it writes its log there
+        client = ServerProcess.start(words, Path(home) / "client.log", {"HOME": home})
+        try:
+            ended = client.wait(seconds + CLIENT_MORE_SECONDS)
+        finally:
+            client.stop(timeout_s=5)
+        printed = client.tail()
+    deployment.check()
+    found = PYTHON_RATE.search(printed) if ended else None
+    if found is None:
+        raise BenchmarkError(f"{deployment.side}: the official Python client fails:\n{printed}")
+    return float(found[1]), int(found[2])
 
 
 def last_tps(output: str) -> int:

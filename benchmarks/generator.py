@@ -20,6 +20,7 @@ class Load:
     message is due: `due_ms` after it was sent, with a `property` that delays it, or with a delivery
     time at the next multiple of `due_step_ms`. `marked` batches have properties, by which an
     `expression` chooses in pulls. Consumers wait by pulls, or by `pops`; pops may be in `order`.
+    Each idle client sends a heartbeat every `period_ms`.
     """
 
     mode: str
@@ -37,13 +38,14 @@ class Load:
     pops: bool = False
     order: bool = False
     expression: str | None = None
+    period_ms: int | None = None
 
     def arguments(self) -> list[str]:
         """Give it as the generator's command line."""
         words = [self.mode, "--topic", self.topic]
         for name in ("connections", "depth", "body_bytes", "batch", "queues"):
             words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
-        for name in ("rate", "due_ms", "due_step_ms", "property", "expression"):
+        for name in ("rate", "due_ms", "due_step_ms", "property", "expression", "period_ms"):
             if getattr(self, name) is not None:
                 words += [f"--{name.replace('_', '-')}", str(getattr(self, name))]
         for name in ("marked", "pops", "order"):

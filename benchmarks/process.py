@@ -10,6 +10,7 @@ one process counts there too.
 
 import contextlib
 import os
+import resource
 import signal
 import subprocess
 from collections.abc import Iterable, Mapping
@@ -103,6 +104,14 @@ class ServerProcess:
     def _signal(self, number: signal.Signals) -> None:
         if self._popen.poll() is None:
             os.killpg(self.pid, number)
+
+
+def allow_files(wanted: int) -> None:
+    """Raise the limit of open files, for the processes that start from now on as well."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard != resource.RLIM_INFINITY and hard < wanted:
+        raise BenchmarkError(f"{wanted} open files are needed, {hard} allowed (ulimit -Hn)")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
 
 
 def cpu_seconds(pids: Iterable[int]) -> float:

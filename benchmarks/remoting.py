@@ -21,6 +21,7 @@ GET_BROKER_RUNTIME_INFO = 28
 SEND_MESSAGE_V2 = 310
 GET_MAX_OFFSET = 30
 GET_ROUTEINFO_BY_TOPIC = 105
+GET_SUBSCRIPTIONGROUP_CONFIG = 352
 GET_BROKER_HA_STATUS = 907
 SUCCESS = 0
 TEMPLATE_TOPIC = "TBW102"  # every broker that creates topics by itself offers it
@@ -123,6 +124,11 @@ def create_topic(topic: str, queues: int) -> bytes:
         "order": "false",
     }
     return encode(UPDATE_AND_CREATE_TOPIC, fields)
+
+
+def find_group(group: str) -> bytes:
+    """Make the request for a consumer group, which makes the group."""
+    return encode(GET_SUBSCRIPTIONGROUP_CONFIG, {"group": group})
 
 
 def send_one(broker_address: str, broker_name: str, topic: str) -> bool:

@@ -29,6 +29,7 @@ class Unit:
 
 UNITS = {
     "messages_per_s": Unit("messages/s", ",.0f"),
+    "received_per_s": Unit("received/s", ",.0f"),
     "readable_per_s": Unit("messages/s until all are in their queues", ",.0f"),
     "cpu_us_per_message": Unit("CPU µs/message", ".2f"),
     "round_ms_p50": Unit("p50 ms", ".2f"),
@@ -49,6 +50,12 @@ UNITS = {
     "verify_mb_per_s": Unit("MB of log/s", ",.0f"),
     "messages": Unit("messages", ",.0f"),
     "private_mb": Unit("private MB", ",.1f"),
+    "clients": Unit("clients", ",.0f"),
+    "resident_mb": Unit("resident MB", ",.1f"),
+    "core_percent": Unit("% of a core", ".1f"),
+    "kb_per_client": Unit("kB/client", ",.1f"),
+    "cpu_us_per_heartbeat": Unit("CPU µs/heartbeat", ",.1f"),
+    "heartbeats_per_s": Unit("heartbeats/s", ",.0f"),
     "idle_resident_mb": Unit("idle resident MB", ".1f"),
     "idle_private_mb": Unit("idle private MB", ".1f"),
     "loaded_resident_mb": Unit("loaded resident MB", ",.1f"),

@@ -12,7 +12,6 @@ import argparse
 import asyncio
 import itertools
 import json
-import resource
 import sys
 import tempfile
 import time
@@ -382,15 +381,6 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     return parser.parse_args(arguments)
 
 
-def allow_connections(count: int) -> None:
-    """Raise the limit of open files, for the broker as well."""
-    wanted = 2 * count + 1000
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    if hard != resource.RLIM_INFINITY and hard < wanted:
-        raise BenchmarkError(f"{wanted} open files are needed, {hard} allowed (ulimit -Hn)")
-    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, wanted), hard))
-
-
 def main() -> int:
     """Run; see the module for the exit codes."""
     arguments = parse()
@@ -401,7 +391,7 @@ def main() -> int:
         print(text, flush=True)
 
     try:
-        allow_connections(size.connections)
+        process.allow_files(2 * size.connections + 1000)
         with tempfile.TemporaryDirectory() as directory, launch_firearrow(Path(directory) / "side", ALONE, {}) as side:
             side.wait_ready()
             soak = Soak(side, size, say)

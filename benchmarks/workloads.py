@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Protocol, runtime_checkable
 
-from benchmarks import clients, remoting
+from benchmarks import clients, process, remoting
 from benchmarks.errors import BenchmarkError
 from benchmarks.generator import Generator, Load, Warmth, WarmUp
 from benchmarks.servers import ALONE, Deployment, Keys, Launch, Shape
@@ -49,6 +49,7 @@ class Settings:
     growth_seconds: float
     queues_max: int
     following_seconds: float
+    beating_seconds: float
 
 
 FULL = Settings(
@@ -64,6 +65,7 @@ FULL = Settings(
     growth_seconds=20,
     queues_max=1_000_000,
     following_seconds=25,
+    beating_seconds=60,  # a client is registered again with one of six heartbeats
 )
 """What the targets are judged by."""
 
@@ -80,6 +82,7 @@ QUICK = Settings(
     growth_seconds=3,
     queues_max=1_000,
     following_seconds=2,
+    beating_seconds=5,
 )
 """Whether everything works; its numbers are of cold servers and say nothing."""
 
@@ -314,6 +317,32 @@ class BenchmarkConsumer:
 
 
 @dataclass(frozen=True)
+class OfficialPython:
+    """The official Python client: sends, and receives with an acknowledgement for each message.
+
+    ``load`` warms the server up.
+    """
+
+    load: Load
+    threads: int
+
+    def prepare(self, bench: Bench, deployment: Deployment) -> list[str]:
+        """Store what is received; then warm up by sends, which cost the server most."""
+        fill(bench, deployment, self.load.topic, bench.settings.fill_messages)
+        remoting.call(deployment.brokers[0].address, remoting.find_group(clients.PYTHON_GROUP))
+        return unstable(deployment, bench.generator.warm_up(self.load, deployment, bench.settings.warm_up))
+
+    def measure(self, bench: Bench, deployment: Deployment, number: int) -> Metrics:
+        """Send, then receive."""
+        del number  # every round is the same
+        assert deployment.grpc is not None, "a shape with gRPC"
+        words = deployment.grpc, self.load.topic, self.threads, bench.settings.seconds
+        sent, send_failures = clients.official_python(deployment, "send", *words)
+        received, receive_failures = clients.official_python(deployment, "receive", *words)
+        return {"messages_per_s": sent, "received_per_s": received, "refused": float(send_failures + receive_failures)}
+
+
+@dataclass(frozen=True)
 class StartUp:
     """From the start of the processes, on an empty store, to the first acknowledged message."""
 
@@ -358,6 +387,43 @@ class MemoryUse:
             raise BenchmarkError(f"{deployment.side}: stored nothing in {seconds:.0f} s")
         time.sleep(QUIET_S)
         return found.messages
+
+
+@dataclass(frozen=True)
+class IdleClients:
+    """What clients by gRPC cost that only say that they are alive: memory, and the share of a core."""
+
+    load: Load
+
+    def measure_fresh(self, bench: Bench, launch: Launch) -> Metrics:
+        """Connect them all; measure once each has sent a heartbeat. The highest memory of all seconds counts."""
+        clients = self.load.connections
+        process.allow_files(2 * clients)
+        with bench.start(launch, Shape(grpc=True)) as deployment:
+            deployment.wait_ready()
+            create_topic(deployment, self.load)
+            time.sleep(bench.settings.idle_seconds)
+            before = highest = deployment.memory()
+            with ThreadPoolExecutor(1) as executor:
+                period_s = (self.load.period_ms or 0) / 1000
+                seconds = bench.settings.beating_seconds
+                loading = executor.submit(bench.generator.measure, self.load, deployment, seconds, lead_s=period_s)
+                while not loading.done():
+                    time.sleep(1)
+                    highest = max(highest, deployment.memory(), key=lambda it: it.resident_bytes)
+                found = loading.result()
+        return {
+            "clients": float(clients),
+            "resident_mb": highest.resident_bytes / MEGABYTE,
+            "kb_per_client": (highest.resident_bytes - before.resident_bytes) / clients / 1000,
+            "core_percent": found.server_cores * 100,
+            "cpu_us_per_heartbeat": found.server_cpu_us_per_message,
+            "heartbeats_per_s": found.messages_per_s,
+            "round_ms_p50": found.round_ms_p50,
+            "round_ms_p99": found.round_ms_p99,
+            "generator_cores": found.generator_cores,
+            "refused": float(sum(found.refused.values())),
+        }
 
 
 def create_topic(deployment: Deployment, load: Load) -> None:

@@ -149,3 +149,9 @@ def test_a_wrong_command_line_is_refused(line: str, capsys: pytest.CaptureFixtur
     with pytest.raises(SystemExit):
         parse(line.split())
     assert "usage: python -m benchmarks" in capsys.readouterr().err
+
+
+def test_the_rate_of_the_official_python_client_is_its_last_line() -> None:
+    found = clients.PYTHON_RATE.search("a warning 3\n2657.25 1\n")
+    assert found is not None
+    assert found.groups() == ("2657.25", "1")

@@ -1,5 +1,8 @@
 """Workloads, with the load generator and the servers replaced: what they count, and what fails."""
 
+import time
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import cast
@@ -9,9 +12,10 @@ import pytest
 from benchmarks import remoting, workloads
 from benchmarks.errors import BenchmarkError
 from benchmarks.generator import Generator, Load, Measurement
-from benchmarks.servers import Broker, Deployment
+from benchmarks.process import Memory
+from benchmarks.servers import Broker, Deployment, Launch, Shape
 from benchmarks.toolchain import Tools
-from benchmarks.workloads import QUICK, Bench, DueAtOnce, Push, RawLoad
+from benchmarks.workloads import QUICK, Bench, DueAtOnce, IdleClients, Push, RawLoad
 
 FOUND = Measurement(
     messages=100,
@@ -57,6 +61,32 @@ def stored(monkeypatch: pytest.MonkeyPatch, *counts: int) -> list[tuple[str, int
 
     monkeypatch.setattr(remoting, "messages_in", messages_in)
     return asked
+
+
+def test_idle_clients_cost_what_their_highest_memory_is(
+    monkeypatch: pytest.MonkeyPatch, deployment: Deployment
+) -> None:
+    class Idle(Loaded):
+        def measure(self, load: Load, deployment: Deployment, seconds: float, *, lead_s: float = 1) -> Measurement:
+            assert (seconds, lead_s) == (QUICK.beating_seconds, 0.5)
+            time.sleep(0.01)
+            return self.found
+
+    shapes: list[Shape] = []
+
+    @contextmanager
+    def launch(directory: Path, shape: Shape, keys: Mapping[str, str]) -> Iterator[Deployment]:
+        shapes.append(shape)
+        yield deployment
+
+    sizes = iter([50, 450, *[100] * 9])
+    monkeypatch.setattr(Deployment, "wait_ready", lambda _: None)
+    monkeypatch.setattr(Deployment, "memory", lambda _: Memory(next(sizes) * 10**6, 0))
+    monkeypatch.setattr(workloads, "create_topic", lambda *_: None)
+    load = Load("grpc-idle", connections=100, period_ms=500)
+    found = IdleClients(load).measure_fresh(bench(Idle(FOUND)), cast(Launch, launch))
+    assert (found["resident_mb"], found["kb_per_client"], found["core_percent"]) == (450, 4000, 100)
+    assert shapes == [Shape(grpc=True)]
 
 
 def test_what_is_acknowledged_must_be_stored(monkeypatch: pytest.MonkeyPatch, deployment: Deployment) -> None:

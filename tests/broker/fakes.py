@@ -141,6 +141,7 @@ class FakeChannel:
         self.closed: str | None = None
         self.is_open = True
         self.is_slow = False
+        self.is_loopback = False
         self.kept_bytes = 0
 
     def keep(self, size: int) -> None:

@@ -47,6 +47,7 @@ class SilentBrokers:
     """One broker with every topic and group."""
 
     keeps_endpoints = False
+    register_seconds = 55.0
 
     def __init__(self) -> None:
         self.pending: list[tuple[AnyCommand, Reply[AnyCommand]]] = []

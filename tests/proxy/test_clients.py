@@ -13,6 +13,8 @@ import pytest
 from firearrow.client.admin import Admin
 from firearrow.errors import BrokerError, FirearrowError
 from firearrow.proxy import messages as m
+from firearrow.proxy.local import LocalBrokers
+from firearrow.proxy.statuses import ProxyError
 from firearrow.testing import EmbeddedCluster
 from firearrow.testing.cluster import BlockingCluster
 from firearrow.testing.virtual import VirtualTime
@@ -357,6 +359,36 @@ def test_settings_by_another_connection_move_the_client(
     [after] = administrator(lambda admin: admin.groups.consumers(address, "g-moved")).connection_set
     assert (before.client_id, after.client_id) == (client.client_id, client.client_id)
     assert before.client_addr != after.client_addr
+
+
+def test_a_heartbeat_registers_a_client_again_once_in_a_minute_or_until_it_succeeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    registered: list[int] = []
+    register = LocalBrokers.beat
+
+    async def beat(self: LocalBrokers, *arguments: Any) -> None:
+        registered.append((time.now_ms - began_ms) // 1000)
+        if registered[-1] == 60:
+            raise ProxyError(m.Code.UNAUTHORIZED)
+        await register(self, *arguments)
+
+    async def main() -> None:
+        await time.cluster.create_topic("T")
+        client = Direct(time.cluster.brokers[0].proxy, time.clock.now_ms)
+        await client.settled(settings_of_consumer("g", "T"))
+        beat = heartbeat("g", m.ClientType.SIMPLE_CONSUMER)
+        codes = []
+        for _ in range(13):
+            await asyncio.sleep(10)
+            codes.append((await client.Heartbeat(beat)).status.code)
+        assert registered == [0, 60, 70, 130]
+        assert codes == [m.Code.OK] * 5 + [m.Code.UNAUTHORIZED] + [m.Code.OK] * 7
+
+    monkeypatch.setattr(LocalBrokers, "beat", beat)
+    with VirtualTime(grpc=True) as time:
+        began_ms = time.now_ms
+        time.run(main())
 
 
 def test_a_silent_client_is_forgotten() -> None:

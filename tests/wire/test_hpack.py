@@ -11,6 +11,8 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from firearrow.errors import RemoteProtocolError
 from firearrow.wire import hpack as hpack_module
 from firearrow.wire.hpack import (
+    BLOCKS_MAX,
+    BLOCKS_SEEN_MAX,
     FIELDS_BYTES_MAX,
     REMEMBERED_BYTES_MAX,
     ROW_BYTES,
@@ -290,7 +292,7 @@ def test_any_bytes_are_fields_or_refused(blocks: list[bytes]) -> None:
 # --- what is remembered ---
 
 
-def test_a_block_that_repeats_is_understood_once_until_the_table_changes() -> None:
+def test_a_block_that_repeats_is_understood_twice_until_the_table_changes() -> None:
     understood: list[list[Field]] = []
 
     def understand(fields: list[Field]) -> int:
@@ -299,39 +301,50 @@ def test_a_block_that_repeats_is_understood_once_until_the_table_changes() -> No
 
     decoder = Decoder(understand)
     decoder.decode(b"\x40\x01a\x01b")
-    assert [decoder.decode(b"\xbe"), decoder.decode(b"\xbe")] == [2, 2]
+    assert [decoder.decode(b"\xbe") for _ in range(4)] == [2, 3, 3, 3]
     decoder.decode(b"\x40\x01c\x01d")
-    assert decoder.decode(b"\xbe") == 4
+    assert decoder.decode(b"\xbe") == 5
     assert understood[-1] == [(b"c", b"d")]
 
 
 def test_rows_that_blocks_begin_with_are_those_of_the_present_table() -> None:
     decoder = fresh()
     decoder.decode(b"\x40\x01a\x01b")
-    for number in b"12":  # the second time it knows the rows
-        assert decoder.decode(b"\x83\xbe\x00\x01n\x01%c" % number) == [
-            (b":method", b"POST"),
-            (b"a", b"b"),
-            (b"n", b"%c" % number),
-        ]
+    assert decoder.decode(b"\x83\xbe\x00\x01n\x011") == [(b":method", b"POST"), (b"a", b"b"), (b"n", b"1")]
     decoder.decode(b"\x83\xbe\x40\x01c\x01d")
-    assert decoder.decode(b"\x83\xbe\x00\x01n\x013")[1] == (b"c", b"d")
+    assert decoder.decode(b"\x83\xbe\x00\x01n\x012")[1] == (b"c", b"d")
 
 
 def test_what_is_remembered_is_limited() -> None:
     decoder = fresh()
+    for number in 2 * [*range(2 * BLOCKS_MAX)] + [number // 2 for number in range(4 * BLOCKS_MAX)]:
+        decoder.decode(literal(b"n", b"%08d" % number))
+    assert (len(decoder._blocks), len(decoder._seen)) == (BLOCKS_MAX, BLOCKS_SEEN_MAX)
+    other = fresh()
+    for _ in range(2):
+        other.decode(literal(b"n", bytes(REMEMBERED_BYTES_MAX)))
+    assert other._blocks == {}
+
+
+def test_blocks_that_never_repeat_are_not_remembered() -> None:
+    decoder = fresh()
+    for number in range(10 * BLOCKS_MAX):
+        decoder.decode(literal(b"id", b"%08d" % number))
+    assert decoder._blocks == {}
+    assert len(decoder._seen) == BLOCKS_SEEN_MAX
+
+
+def test_texts_are_remembered_by_all_connections_up_to_a_limit() -> None:
     coded = hpack.Encoder().huffman_coder.encode
-    for number in range(2 * TEXTS_MAX):
+    remembered = hpack_module._remembered
+    for number in range(TEXTS_MAX + 10):
         text = coded(b"%08d" % number)
-        decoder.decode(b"\x00\x01n" + bytes((0x80 | len(text),)) + text)
+        fresh().decode(b"\x00\x01n" + bytes((0x80 | len(text),)) + text)
+    before = remembered.cache_info()
+    assert before.currsize == TEXTS_MAX
+    assert fresh().decode(b"\x00\x01n" + bytes((0x80 | len(text),)) + text) == [(b"n", b"%08d" % number)]
     long = coded(bytes(b"x" * (TEXT_BYTES_MAX * 2)))
     assert len(long) > TEXT_BYTES_MAX
-    assert (len(decoder._texts), len(decoder._blocks)) == (TEXTS_MAX, TEXTS_MAX)
-    for count in range(2 * TEXTS_MAX):
-        decoder.decode(b"\x83" * count)
-    assert len(decoder._beginnings) == TEXT_BYTES_MAX + 1  # that of no row, too
-    other = fresh()
-    other.decode(literal(b"n", bytes(REMEMBERED_BYTES_MAX)))
-    other.decode(b"\x00\x01n\xff" + bytes((len(long) - 127 | 0x80, (len(long) - 127) >> 7)) + long)
-    assert other._texts == {}
-    assert len(other._blocks) == 1
+    fresh().decode(b"\x00\x01n\xff" + bytes((len(long) - 127 | 0x80, (len(long) - 127) >> 7)) + long)
+    after = remembered.cache_info()
+    assert (after.hits, after.misses) == (before.hits + 1, before.misses)

@@ -390,6 +390,7 @@ def test_a_long_answer_is_released_piece_by_piece() -> None:
     connection = Connection()
     stream = connection.begun()
     connection.answer(stream, bytes(10 * FRAME_BYTES_MAX))
+    assert stream.pending is not None
     assert max(map(len, stream.pending)) <= FRAME_BYTES_MAX
     assert sum(map(len, stream.pending)) == stream.pending_bytes == 10 * FRAME_BYTES_MAX - CLIENT_WINDOW_BYTES
 

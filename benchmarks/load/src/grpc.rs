@@ -14,9 +14,10 @@ const SEND: &str = "/apache.rocketmq.v2.MessagingService/SendMessage";
 const RECEIVE: &str = "/apache.rocketmq.v2.MessagingService/ReceiveMessage";
 const ACK: &str = "/apache.rocketmq.v2.MessagingService/AckMessage";
 const TELEMETRY: &str = "/apache.rocketmq.v2.MessagingService/Telemetry";
-const OK: u64 = 20_000;
+pub(crate) const OK: u64 = 20_000;
 const NO_MESSAGE: u64 = 40_401;
 const PREFIX_BYTES: usize = 5;
+const BUFFER_BYTES: usize = 256 << 10;
 /// Longer than a round: what is not acknowledged at once is a fault, not a part of the load.
 const INVISIBLE_S: u64 = 60;
 /// The least that RocketMQ's proxy lets a receive wait.
@@ -25,8 +26,8 @@ const SIMPLE_CONSUMER: u64 = 3;
 
 impl Worker {
     fn grpc(&self) -> io::Result<Http2> {
-        let address = self.options.grpc.ok_or_else(|| failed("--grpc HOST:PORT is needed"))?;
-        Http2::open(address, format!("load-{}-{}", std::process::id(), self.number))
+        let id = format!("load-{}-{}", std::process::id(), self.number);
+        Http2::open(self.options.grpc_address()?, id, BUFFER_BYTES)
     }
 
     /// DEPTH sends at once, each a call.
@@ -108,7 +109,7 @@ impl Worker {
 }
 
 /// Opens the stream with a client's settings, and waits for those of the proxy.
-fn begin(http2: &mut Http2, settings: &[u8]) -> io::Result<()> {
+pub(crate) fn begin(http2: &mut Http2, settings: &[u8]) -> io::Result<()> {
     http2.call(TELEMETRY, settings, false)?;
     http2.flush()?;
     loop {
@@ -121,7 +122,7 @@ fn begin(http2: &mut Http2, settings: &[u8]) -> io::Result<()> {
 }
 
 /// Waits for so many answers; gives the messages of each.
-fn answers(http2: &mut Http2, count: usize) -> io::Result<Vec<(u32, Vec<Vec<u8>>)>> {
+pub(crate) fn answers(http2: &mut Http2, count: usize) -> io::Result<Vec<(u32, Vec<Vec<u8>>)>> {
     let mut open: HashMap<u32, Vec<u8>> = HashMap::new();
     let mut whole = Vec::with_capacity(count);
     while whole.len() < count {
@@ -217,20 +218,20 @@ fn settings(topic: &str, group: &str) -> Vec<u8> {
     command
 }
 
-fn resource(name: &str) -> Vec<u8> {
+pub(crate) fn resource(name: &str) -> Vec<u8> {
     let mut found = Vec::new();
     bytes(&mut found, 2, name.as_bytes());
     found
 }
 
-fn all() -> Vec<u8> {
+pub(crate) fn all() -> Vec<u8> {
     let mut expression = Vec::new();
     number(&mut expression, 1, 1); // TAG
     bytes(&mut expression, 2, b"*");
     expression
 }
 
-fn seconds(count: u64) -> Vec<u8> {
+pub(crate) fn seconds(count: u64) -> Vec<u8> {
     let mut duration = Vec::new();
     number(&mut duration, 1, count);
     duration
@@ -238,13 +239,13 @@ fn seconds(count: u64) -> Vec<u8> {
 
 // --- Protobuf ---
 
-fn bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
+pub(crate) fn bytes(out: &mut Vec<u8>, field: u8, value: &[u8]) {
     out.push(field << 3 | 2);
     varint(out, value.len() as u64);
     out.extend_from_slice(value);
 }
 
-fn number(out: &mut Vec<u8>, field: u8, value: u64) {
+pub(crate) fn number(out: &mut Vec<u8>, field: u8, value: u64) {
     out.push(field << 3);
     varint(out, value);
 }
@@ -308,7 +309,7 @@ fn bytes_of(message: &[u8], wanted: u64) -> Option<&[u8]> {
 }
 
 /// The code of an answer's status, which is its first field.
-fn code(answer: &[u8]) -> Option<u64> {
+pub(crate) fn code(answer: &[u8]) -> Option<u64> {
     match field(bytes_of(answer, 1)?, 1)? {
         Value::Number(value) => Some(value),
         Value::Bytes(_) => None,

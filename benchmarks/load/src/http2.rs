@@ -16,7 +16,6 @@ const DEFAULT_WINDOW: i64 = 65_535;
 const FIRST_OWN: usize = 62;
 /// Read by us before the server's window is opened again.
 const READ_MAX: u32 = 1 << 24;
-const BUFFER_BYTES: usize = 256 << 10;
 
 const DATA: u8 = 0;
 const HEADERS: u8 = 1;
@@ -53,14 +52,15 @@ pub struct Piece {
 }
 
 impl Http2 {
-    pub fn open(address: SocketAddr, client_id: String) -> Result<Http2> {
+    /// Connects; the buffer for what comes begins with that size.
+    pub fn open(address: SocketAddr, client_id: String, buffer_bytes: usize) -> Result<Http2> {
         let mut http2 = Http2 {
             stream: Stream::open(address, None)?,
             authority: address.to_string(),
             client_id,
             known: Vec::new(),
             out: PREFACE.to_vec(),
-            buffer: vec![0; BUFFER_BYTES],
+            buffer: vec![0; buffer_bytes],
             start: 0,
             end: 0,
             next_id: 1,

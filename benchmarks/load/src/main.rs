@@ -16,6 +16,7 @@ mod frames;
 mod grpc;
 mod histogram;
 mod http2;
+mod idle;
 mod options;
 mod pops;
 mod report;

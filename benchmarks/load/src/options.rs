@@ -1,13 +1,20 @@
 //! The command line: `firearrow-load MODE --broker NAME=HOST:PORT ... [--key value ...]`; see `Mode`.
+use std::io;
 use std::net::{SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 use std::time::Duration;
+
+use crate::worker::failed;
 
 /// No run lasts longer, whatever was asked for.
 const SECONDS_MAX: f64 = 600.0;
 /// One digit of a template holds the queue number.
 const QUEUES_MAX: usize = 10;
 const CONNECTIONS_MAX: usize = 1024;
+/// Of them, many share a thread.
+const IDLE_MAX: usize = 100_000;
+const IDLE_THREADS: usize = 8;
+const PERIOD_MS_MAX: usize = 60_000;
 const DEPTH_MAX: usize = 1024;
 const BATCH_MAX: usize = 1024;
 /// Messages a second that the paced mode can be asked for; one thread sleeps between its messages.
@@ -35,9 +42,11 @@ pub enum Mode {
     GrpcReceive,
     /// So many messages a second, to consumers that wait by gRPC.
     GrpcPush,
+    /// Clients by gRPC that only say that they are alive.
+    GrpcIdle,
 }
 
-const MODES: [(&str, Mode); 10] = [
+const MODES: [(&str, Mode); 11] = [
     ("send", Mode::Send),
     ("batch", Mode::Batch),
     ("pull", Mode::Pull),
@@ -48,6 +57,7 @@ const MODES: [(&str, Mode); 10] = [
     ("grpc-send", Mode::GrpcSend),
     ("grpc-receive", Mode::GrpcReceive),
     ("grpc-push", Mode::GrpcPush),
+    ("grpc-idle", Mode::GrpcIdle),
 ];
 
 impl Mode {
@@ -98,6 +108,8 @@ pub struct Options {
     pub queues: usize,
     /// Messages a second of all connections together; the paced mode only.
     pub rate: usize,
+    /// From one heartbeat of an idle client to its next.
+    pub period_ms: usize,
     /// How long after it was sent a message is due; the paced mode measures from then on.
     pub due_ms: usize,
     /// If not 0, messages are due at the next multiple of it, which TIMER_DELIVER_MS says.
@@ -128,6 +140,7 @@ impl Options {
         let mut options = Options::of(mode);
         let (mut lead, mut window, mut warm_up) = (1.0, 5.0, false);
         let (mut step, mut least, mut most, mut within) = (2.0, 0.0, 60.0, 5.0);
+        let connections_max = if mode == Mode::GrpcIdle { IDLE_MAX } else { CONNECTIONS_MAX };
         let mut rest = arguments[1..].iter();
         while let Some(key) = rest.next() {
             if key == "--warm-up" {
@@ -139,12 +152,13 @@ impl Options {
                 "--broker" => options.brokers.push(broker(value)?),
                 "--grpc" => options.grpc = Some(address(key, value)?),
                 "--topic" => options.topic = plain(key, value)?,
-                "--connections" => options.connections = count(key, value, CONNECTIONS_MAX)?,
+                "--connections" => options.connections = count(key, value, connections_max)?,
                 "--depth" => options.depth = count(key, value, DEPTH_MAX)?,
                 "--body-bytes" => options.body_bytes = count(key, value, BODY_BYTES_MAX)?,
                 "--batch" => options.batch = count(key, value, BATCH_MAX)?,
                 "--queues" => options.queues = count(key, value, QUEUES_MAX)?,
                 "--rate" => options.rate = count(key, value, RATE_MAX)?,
+                "--period-ms" => options.period_ms = count(key, value, PERIOD_MS_MAX)?,
                 "--due-ms" => options.due_ms = count(key, value, DUE_MS_MAX)?,
                 "--due-step-ms" => options.due_step_ms = count(key, value, DUE_MS_MAX)?,
                 "--property" => options.property = Some(property(key, value)?),
@@ -193,6 +207,7 @@ impl Options {
             batch: 32,
             queues: 4,
             rate: 1000,
+            period_ms: 10_000,
             due_ms: 0,
             due_step_ms: 0,
             property: None,
@@ -217,8 +232,16 @@ impl Options {
         (due_us + step_us - 1) / step_us * step_us
     }
 
+    pub fn grpc_address(&self) -> io::Result<SocketAddr> {
+        self.grpc.ok_or_else(|| failed("--grpc HOST:PORT is needed"))
+    }
+
     /// One for each connection that sends or pulls, and one for each queue that is waited for.
+    /// Idle connections share some.
     pub fn workers(&self) -> usize {
+        if self.mode == Mode::GrpcIdle {
+            return self.connections.min(IDLE_THREADS);
+        }
         let waits = [Mode::Push, Mode::GrpcPush].contains(&self.mode);
         self.connections + if waits { self.queues } else { 0 }
     }
@@ -324,6 +347,10 @@ mod tests {
         assert!(options.mode == Mode::Pop && options.order && options.pops);
         let options = parse("pull --broker a=127.0.0.1:1 --expression price>'5'").unwrap();
         assert_eq!((options.expression.as_deref(), options.workers()), (Some("price>'5'"), 4));
+        let options =
+            parse("grpc-idle --broker a=127.0.0.1:1 --connections 10000 --period-ms 500").unwrap();
+        assert_eq!((options.connections, options.period_ms), (10_000, 500));
+        assert_eq!(options.workers(), IDLE_THREADS);
     }
 
     #[test]
@@ -334,6 +361,7 @@ mod tests {
         assert!(parse("send --broker a=192.0.2.1:10911").unwrap_err().contains("loopback"));
         assert!(parse("send").unwrap_err().contains("--broker"));
         assert!(parse("send --broker a=127.0.0.1:1 --depth 0").is_err());
+        assert!(parse("send --broker a=127.0.0.1:1 --connections 10000").is_err());
         assert!(parse("send --broker a=127.0.0.1:1 --topic a\"b").is_err());
         assert!(parse("send --broker a=127.0.0.1:1 --seconds 6000").is_err());
     }

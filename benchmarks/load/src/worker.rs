@@ -8,6 +8,7 @@ use std::time::Instant;
 use crate::connection::{Answer, Connection};
 use crate::frames::{self, Round, Wait};
 use crate::histogram::Histogram;
+use crate::http2::Http2;
 use crate::options::{Mode, Options};
 
 pub(crate) const SUCCESS: i64 = 0;
@@ -77,6 +78,8 @@ pub struct Worker {
     pub(crate) shared: Arc<Shared>,
     /// Physical offsets of the messages that it sends back.
     pub(crate) places: Vec<u64>,
+    /// Its idle clients.
+    pub(crate) clients: Vec<Http2>,
     rounds: Histogram,
 }
 
@@ -91,10 +94,14 @@ impl Worker {
         let connection = Connection::open(broker.address, options.trusted.as_deref())
             .map_err(|error| format!("{} at {}: {error}", broker.name, broker.address))?;
         let (options, broker) = (options.clone(), broker.name.clone());
-        let (places, rounds) = (Vec::new(), Histogram::default());
-        let mut worker = Worker { number, options, broker, connection, shared, places, rounds };
+        let (places, clients, rounds) = (Vec::new(), Vec::new(), Histogram::default());
+        let mut worker =
+            Worker { number, options, broker, connection, shared, places, clients, rounds };
         if worker.options.mode == Mode::SendBack {
             worker.places = worker.find_places().map_err(|error| error.to_string())?;
+        }
+        if worker.options.mode == Mode::GrpcIdle {
+            worker.clients = worker.open_clients().map_err(|error| error.to_string())?;
         }
         Ok(worker)
     }
@@ -116,6 +123,7 @@ impl Worker {
             Mode::GrpcSend => self.send_by_grpc(),
             Mode::GrpcReceive => self.receive_by_grpc(false),
             Mode::GrpcPush => self.receive_by_grpc(true),
+            Mode::GrpcIdle => self.idle(),
             Mode::Pop => self.pop(),
             Mode::Push if self.options.pops => self.consume_by_pops(),
             Mode::Push => self.consume(self.number - self.options.connections),

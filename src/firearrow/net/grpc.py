@@ -21,7 +21,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
@@ -306,6 +305,13 @@ _REFUSED: Final = object()
 class GrpcPeer(asyncio.Protocol):
     """One client connection, a holder of memory for the server's budget."""
 
+    __slots__ = (
+        *("_backlog", "_backlog_bytes", "_called_before", "_host", "_idle_since", "_is_dropped", "_is_leaving"),
+        *("_methods", "_outgoing", "_own_bytes", "_paused", "_probed_before", "_transport", "_waits", "_was_full"),
+        *("address", "attached", "heard", "heard_before", "host_bytes", "http2", "is_planned", "message_bytes_max"),
+        *("partial_bytes", "received_ms"),
+    )
+
     def __init__(
         self, host: Host, methods: Mapping[bytes, Method], limits: GrpcLimits, transport: asyncio.Transport
     ) -> None:
@@ -325,7 +331,7 @@ class GrpcPeer(asyncio.Protocol):
         self.partial_bytes = 0
         """Bytes of unfinished messages; calls change it."""
         self._own_bytes = 0
-        self._backlog: deque[Arrived] = deque()  # data of calls that wait
+        self._backlog: list[Arrived] = []  # data of calls that wait
         self._backlog_bytes = 0
         self.is_planned = False
         self._paused = False
@@ -379,8 +385,7 @@ class GrpcPeer(asyncio.Protocol):
             if self._is_full:
                 self.http2.hold(waits=bool(self._backlog))
                 return
-            arrived = list(self._backlog)
-            self._backlog.clear()
+            arrived, self._backlog = self._backlog, []
             self._backlog_bytes = 0
         http2, turns = self.http2, self._host.turns
         streams = http2.streams

@@ -27,6 +27,11 @@ class Loopback(asyncio.Transport):
     length: it is the same process.
     """
 
+    __slots__ = (
+        *("_asked", "_is_closing", "_loop", "_lost", "_opaque", "_replies", "_wait_ended", "_wants_text", "_wire"),
+        *("peer",),
+    )
+
     def __init__(
         self, server: Server, address: tuple[str, int], asked: Callable[[AnyCommand], None], lost: Callable[[], None]
     ) -> None:

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from types import NoneType
@@ -88,37 +87,39 @@ class Peer(asyncio.Protocol):
     `Loopback` has proved; its requests carry no signatures. The owner ends a `Loopback`, whose silence means nothing.
     """
 
+    __slots__ = (
+        *("_backlog", "_backlog_bytes", "_backlog_since_ms", "_calls", "_door", "_has_ended", "_is_dropped"),
+        *("_is_for_grpc", "_is_named", "_lateness", "_open_since", "_outgoing", "_paused", "_server", "_steps"),
+        *("_transport", "_waits", "_wire", "address", "gathered_code", "heard", "heard_before", "host_bytes", "ip"),
+        *("is_loopback", "is_planned", "is_slow", "kept_bytes", "owed", "received_ms", "user"),
+    )
+
     def __init__(self, server: Server, *, is_loopback: bool = False, is_for_grpc: bool = False) -> None:
         self._server = server
-        self.is_loopback = is_loopback
-        self._is_for_grpc = is_for_grpc
+        self.is_loopback, self._is_for_grpc = is_loopback, is_for_grpc
         self._door = (is_for_grpc and server.grpc_door) or server.door
         self.user: str | None = None
         self._lateness = server.lateness
         self._wire = self._first_wire()
         self._is_named = False  # True behind a PROXY header
-        self._backlog: deque[AnyCommand] = deque()
+        self._backlog: list[AnyCommand] = []
         self._backlog_bytes = 0
         self._backlog_since_ms = 0  # arrival of the first request that waits
         self._steps: Steps | None = None  # of the first request of the backlog
         self.is_planned = False  # True if the server has planned to let it go on in a later turn
         self._has_ended = False  # True if the peer sends nothing any more
         self.owed = 0  # pending answers, which keep the connection open then
-        self._paused = False
-        self._waits = self._is_dropped = False
+        self._paused = self._waits = self._is_dropped = False
         self.is_slow = False  # True while the client of a `Loopback` does not read
         self._calls: FutureCalls | None = None  # None until the first call
         self._open_since: dict[int, int] = {}  # by opaque, while times of requests are measured
         self.gathered_code = 0  # of requests that are answered soon, see ``net.gathering``
         self._transport: asyncio.Transport | None = None
         self._outgoing: Outgoing | None = None  # None without a transport
-        self.address = "unknown"
-        self.ip = ""
-        self.host_bytes = bytes(8)
+        self.address, self.ip, self.host_bytes = "unknown", "", bytes(8)
         self.heard = True  # since the last sweep for idle peers
         self.heard_before = 0.0  # time of that sweep, or of the connection
-        self.kept_bytes = 0
-        self.received_ms = 0
+        self.kept_bytes = self.received_ms = 0
 
     @property
     def is_open(self) -> bool:
@@ -280,10 +281,9 @@ class Peer(asyncio.Protocol):
         self._send_all(refusals)
 
     def _take_backlog(self) -> list[AnyCommand]:
-        waiting = list(self._backlog)
+        waiting, self._backlog = self._backlog, []
         for request in waiting:
             self._leave(request)
-        self._backlog.clear()
         self._backlog_bytes = 0
         self._steps = None
         return waiting
@@ -428,7 +428,7 @@ class Peer(asyncio.Protocol):
             frame = self._encoded(request, refusal)
         if frame is None:
             return False
-        self._leave(self._backlog.popleft())
+        self._leave(self._backlog.pop(0))
         self._backlog_bytes -= size_of_waiting(request)
         assert self._backlog_bytes >= 0, "requests that wait are counted in and out alike"
         self._send_all([frame])

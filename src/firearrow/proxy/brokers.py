@@ -87,6 +87,11 @@ class Brokers(Protocol):
     """The brokers of a proxy."""
 
     @property
+    def register_seconds(self) -> float:
+        """Time after which a heartbeat of a client registers it again."""
+        ...
+
+    @property
     def keeps_endpoints(self) -> bool:
         """Tell whether clients reach every broker by the endpoints that they use already."""
         ...

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple, Protocol, TypeVar
 from google.protobuf.message import DecodeError, Message
 
 from firearrow.errors import BrokerError
-from firearrow.net.grpc import Call, Method
+from firearrow.net.grpc import Call, GrpcPeer, Method
 from firearrow.net.replies import Reply, Running, run
 from firearrow.proxy.brokers import Link
 from firearrow.proxy.messages import Code, Status
@@ -44,13 +44,18 @@ class Answered(Protocol):
 
 
 class Context(NamedTuple):
-    """One call: its client, and the link to brokers of the connection that it came by."""
+    """One call and its client. ``link_of`` returns the link to brokers of a connection."""
 
     call: Call
     client_id: str
-    link: Link
+    link_of: Callable[[GrpcPeer], Link]
     user: str | None = None
     """The proved user, None if none is asked for."""
+
+    @property
+    def link(self) -> Link:
+        """Link to brokers of the connection that it came by. Many connections never need one."""
+        return self.link_of(self.call.peer).for_call(self.user)
 
     @property
     def address(self) -> str:
@@ -144,10 +149,12 @@ def unary(
     *,
     bytes_max: int = REQUEST_BYTES_MAX,
     echoed: str = "",
+    at_once: Callable[[Context, Request], Answer | None] | None = None,
 ) -> Method:
     """Make the method of a call with one request and one answer.
 
-    Beyond the limit, the answer repeats the request's field ``echoed``: a client keeps the handle of an answer.
+    ``at_once`` is asked before ``serve``: it answers most calls of its kind, which costs less. Beyond the limit, the
+    answer repeats the request's field ``echoed``: a client keeps the handle of an answer.
     """
     opening, meter = door
 
@@ -174,10 +181,15 @@ def unary(
             if echoed:
                 kept[echoed] = getattr(message, echoed)
             limit.check()
+            found = None if at_once is None else at_once(context, message)
         except ProxyError as error:
             limit.pending += 1
             done(answer(status=status_of(error), **kept))
             return None
+        if found is not None:
+            if meter is not None:
+                meter.count(name, found.status.code, call.received_ms)
+            return found.SerializeToString()
         limit.pending += 1
         running = run(serve(context, message), done, failed)
         if not call.is_over:

@@ -1,10 +1,10 @@
 """Clients: their settings, their registration at brokers, and the stream on which the proxy asks them.
 
 A client begins with its settings on a `Telemetry` stream, and says every 10 s by `Heartbeat` that it is alive. It is
-registered at brokers under its topics, as producer, or under its group, as consumer, by a link of its own. So a broker
-knows it like a client that speaks remoting, and asks it by that link: the proxy passes the question on by the stream.
-A client is forgotten, with its settings, after `NotifyClientTermination`, without a heartbeat for two minutes, and when
-a broker ends its link. The end of the stream alone does not end a client.
+registered at brokers under its topics, as producer, or under its group, as consumer, by a link of its own; some of its
+heartbeats repeat that. So a broker knows it like a client that speaks remoting, and asks it by that link: the proxy
+passes the question on by the stream. A client is forgotten, with its settings, after `NotifyClientTermination`, without
+a heartbeat for two minutes, and when a broker ends its link. The end of the stream alone does not end a client.
 
 Source: RocketMQ's ``ClientActivity``, ``GrpcClientSettingsManager``, ``GrpcClientChannel``.
 """
@@ -15,7 +15,6 @@ import asyncio
 import logging
 import secrets
 from collections.abc import Callable, Iterable
-from itertools import takewhile
 from typing import Final, NamedTuple, Protocol
 
 from firearrow.auth.model import Action
@@ -91,6 +90,7 @@ _TOLD: Final[dict[int, CallStatus]] = {
     Code.INVALID_CLIENT_PROPERTIES: CallStatus.INVALID_ARGUMENT,
 }
 """Outcome of a stream behind the command that tells why its settings are refused."""
+_ALIVE: Final = HeartbeatResponse(status=status(Code.OK))
 _FROM_CLIENT: Final = "from gRPC client"
 
 
@@ -102,6 +102,11 @@ class _HasNonce(Protocol):
 
 class Client:
     """A client that has sent its settings; ``settings`` are the merged ones."""
+
+    __slots__ = (
+        *("address", "client_id", "heard", "held", "language", "link", "settings", "settled_ms", "size", "stream"),
+        *("registered", "user", "version"),
+    )
 
     def __init__(self, client_id: str, settings: Settings, user: str | None) -> None:
         self.client_id = client_id
@@ -120,6 +125,8 @@ class Client:
         """Places of messages that are renewed for it."""
         self.heard = 0.0
         """Time of its last heartbeat or settings, in seconds."""
+        self.registered = 0.0
+        """Time when brokers last heard of it, in seconds."""
         self.size = 0
         """Bytes of memory that it is counted with."""
 
@@ -203,7 +210,8 @@ class Clients:
         self._users = users
         self._config = config
         self._clock = clock
-        self._table: dict[_Key, Client] = {}  # in the order of the last heartbeats
+        self._register_seconds = min(brokers.register_seconds, config.channel_expired_timeout / 1000 / 2)
+        self._table: dict[_Key, Client] = {}
         self._streamless: dict[_Key, Client] = {}  # in the order of their streams' ends
         self._size = 0
         self._sweep: asyncio.TimerHandle | None = None
@@ -331,8 +339,6 @@ class Clients:
 
     def _note_heard(self, client: Client) -> None:
         client.heard = self._clock.monotonic()
-        if self._table.pop(client.key, None) is not None:
-            self._table[client.key] = client  # the last one now
         if self._sweep is None:
             self._plan_sweep()
 
@@ -347,7 +353,7 @@ class Clients:
         """
         self._sweep = None
         limit = self._clock.monotonic() - self._config.channel_expired_timeout / 1000
-        for client in list(takewhile(lambda it: it.heard <= limit, self._table.values())):
+        for client in [it for it in self._table.values() if it.heard <= limit]:
             log.info("client is forgotten: no heartbeat", extra={"client": client.client_id})
             self._forget(client)
         if self._table:
@@ -378,9 +384,10 @@ class Clients:
         return link
 
     async def _register(self, client: Client) -> None:
-        link = client.link
+        link, now = client.link, self._clock.monotonic()
         if link is not None:
             await self._brokers.beat(link, client.heartbeat(), client.topics, client.language)
+            client.registered = now
 
     def _forget(self, client: Client) -> None:
         if self._table.get(client.key) is client:
@@ -403,14 +410,19 @@ class Clients:
             raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
         return client
 
-    async def heartbeat(self, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Note that a client is alive, and register it again."""
+    def alive(self, context: Context, request: HeartbeatRequest) -> HeartbeatResponse | None:
+        """Note that a client is alive; None if that must register it again."""
         client = self._own(context)
         if client.is_consumer:
             check_group(request.group.name)
         self._note_heard(client)
-        await self._register(client)
-        return HeartbeatResponse(status=status(Code.OK))
+        return _ALIVE if client.heard - client.registered < self._register_seconds else None
+
+    async def heartbeat(self, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Note that a client is alive, and register it again."""
+        self.alive(context, request)
+        await self._register(self._own(context))
+        return _ALIVE
 
     async def terminated(
         self, context: Context, request: NotifyClientTerminationRequest

@@ -321,6 +321,7 @@ class ClusterBrokers:
     """The brokers of a cluster; the clients of the proxy reach it at ``at()``."""
 
     keeps_endpoints = True
+    register_seconds = 25.0  # as often as clients of remoting send heartbeats: 30 s
 
     def __init__(
         self, config: ProxyConfig, access: Access, clock: Clock, events: Events, at: Callable[[], tuple[str, int]]
@@ -373,7 +374,7 @@ class ClusterBrokers:
         await asyncio.gather(self.client.close(), *(own.close() for own in self._ending))
 
     async def _sweep(self) -> None:
-        before = self._monotonic() - self._config.channel_expired_timeout / 1000
+        before = self._monotonic() - self._config.channel_expired_timeout / 1000 - self.register_seconds
         for link in [it for it in self._links if it.alive_at < before]:
             link.expire()
 
@@ -398,8 +399,8 @@ class ClusterBrokers:
         self.tasks.begin(close(), "end of a client's connections")
 
     async def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str], language: str) -> None:
-        """Register a client at all brokers of its topics. A broker that can't be reached is logged: the next heartbeat
-        will reach it. BrokerError if a broker refuses the client.
+        """Register a client at all brokers of its topics. A broker that can't be reached is logged: the next one of
+        these heartbeats will reach it. BrokerError if a broker refuses the client.
         """
         assert isinstance(link, ClusterLink), "a link of this cluster"
         command = remoting_request(RequestCode.HEART_BEAT, body=fastjson.dumps(heartbeat))

@@ -30,12 +30,11 @@ from firearrow.proxy.meter import CallMeter
 from firearrow.proxy.metrics import Sources, part_of
 from firearrow.proxy.service import Service, limits_of
 from firearrow.proxy.statuses import ProxyError
-from firearrow.wire import fastjson
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, QueueData, Route, TopicConfig
 from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response, request, with_text
-from firearrow.wire.frame import AnyCommand
+from firearrow.wire.frame import AnyCommand, encode_json
 from firearrow.wire.requests import REQUESTS
 
 HEARTBEAT: Final = RequestCode.HEART_BEAT
@@ -44,6 +43,8 @@ TOPICS_MAX: Final = 10_000  # whose queues are kept; more are looked up again
 
 class LocalLink:
     """Link to the broker of this process."""
+
+    __slots__ = ("_asked", "_broker_name", "_loopback", "_rights", "_user")
 
     def __init__(
         self, broker: Broker, rights: Rights, address: str, asked: Callable[[Asked], None], lost: Callable[[], None]
@@ -180,6 +181,7 @@ class LocalBrokers:
     """The broker of this process, whose clients reach its proxy at ``host:port()``."""
 
     keeps_endpoints = False
+    register_seconds = 55.0  # a minute of heartbeats; the proxy itself ends silent clients
 
     def __init__(self, broker: Broker, rights: Rights, host: str, port: Callable[[], int]) -> None:
         self._broker = broker
@@ -194,7 +196,7 @@ class LocalBrokers:
 
     async def beat(self, link: Link, heartbeat: Heartbeat, topics: Sequence[str], language: str) -> None:
         """Register a client; BrokerError if it is refused."""
-        command = request(HEARTBEAT, body=fastjson.dumps(heartbeat))
+        command = request(HEARTBEAT, body=encode_json(heartbeat))
         command.language = language
         answer = await link.call(self._broker.config.broker_name, command, 0)
         if answer.code:

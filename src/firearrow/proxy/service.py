@@ -139,7 +139,15 @@ class Service:
         return [
             unary("QueryRoute", QueryRouteRequest, QueryRouteResponse, one, routing, routes.route),
             unary("QueryAssignment", QueryAssignmentRequest, QueryAssignmentResponse, one, routing, routes.assignment),
-            unary("Heartbeat", HeartbeatRequest, HeartbeatResponse, one, managing, clients.heartbeat),
+            unary(
+                "Heartbeat",
+                HeartbeatRequest,
+                HeartbeatResponse,
+                one,
+                managing,
+                clients.heartbeat,
+                at_once=clients.alive,
+            ),
             Method("Telemetry", self._telemetry, takes_stream=True),
             unary(
                 "NotifyClientTermination",
@@ -232,13 +240,17 @@ class Service:
         return self._context(call, text_of(call.fields, b"x-mq-client-id"), user)
 
     def _context(self, call: Call, client_id: str, user: str | None) -> Context:
-        return Context(call, client_id, self._link(call.peer).for_call(user), user)
+        return Context(call, client_id, self._link, user)
 
     def _link(self, peer: GrpcPeer) -> Link:
-        """Return the link of a connection, which ends with it."""
+        """Return the link of a connection, which ends with it; a closed one if it has ended."""
         link: Link | None = peer.attached
         if link is None:
-            opened = link = peer.attached = self._brokers.link(peer.address, _unasked, lambda: peer.detach(opened))
+            opened = link = self._brokers.link(peer.address, _unasked, lambda: peer.detach(opened))
+            if peer.is_open:
+                peer.attached = opened
+            else:
+                opened.close()
         return link
 
     def _telemetry(self, call: Call, data: bytes) -> None:

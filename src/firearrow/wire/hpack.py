@@ -16,9 +16,9 @@ A number that fills its x bits with ones goes on in the next bytes, 7 bits each.
 the bit that tells of a Huffman code) and its bytes.
 
 Two things make it cheap. Huffman codes are read byte by byte by a table of the states between codes; a row of it is
-made when a text first needs it. That takes 4 µs for a UUID, bit by bit it takes 12. Texts that repeat are remembered.
-So are a whole block that has changed no table, and the rows that a block begins with: many clients send the same dozen
-rows and then some literals, such as the time, which takes 4 µs in place of 8.
+made when a text first needs it. That takes 4 µs for a UUID, bit by bit it takes 12. Texts that repeat are remembered,
+by all connections together. A block that has changed no table is remembered when it comes again: RocketMQ's clients
+give each call an id, so theirs never do, and ten thousand idle ones must not fill memory with their heartbeats.
 
 Worked example, ``:status: 200`` and ``a: b``: ``88 00 01 61 01 62``.
 
@@ -29,7 +29,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
-from functools import cache
+from functools import cache, lru_cache
 from typing import Final, Generic, TypeVar
 
 from firearrow.errors import RemoteProtocolError
@@ -40,7 +40,9 @@ Field = tuple[bytes, bytes]
 TABLE_BYTES_MAX: Final = 4096  # RFC 7540: the limit of the dynamic table unless SETTINGS say otherwise
 ROW_BYTES: Final = 32  # RFC 7541, 4.1: added to name and value of each row
 FIELDS_BYTES_MAX: Final = 64 * 1024  # of a block when decoded: a page of 4 KiB of indexes could mean megabytes
-TEXTS_MAX: Final = 256  # remembered texts and blocks of a connection
+TEXTS_MAX: Final = 4096  # remembered texts of all connections
+BLOCKS_MAX: Final = 256  # remembered blocks of a connection
+BLOCKS_SEEN_MAX: Final = 4  # a block that comes again among so many is remembered
 TEXT_BYTES_MAX: Final = 128  # longer texts are not remembered
 REMEMBERED_BYTES_MAX: Final = 1024  # longer blocks are not remembered
 
@@ -60,6 +62,9 @@ _STATIC: Final[tuple[Field, ...]] = tuple(
         ).split(b" ")
     )
 )
+_STATIC_ROWS: Final = len(_STATIC)
+_STATIC_BYTES: Final = max(len(name) + len(value) for name, value in _STATIC) + ROW_BYTES
+_ONE_BYTE_ROWS: Final = re.compile(rb"[\x81-\xfe]+")
 # fmt: off
 _CODE_BITS: Final = (  # RFC 7541, appendix B: of each byte, and of the end of a text. The code is canonical
     13, 23, 28, 28, 28, 28, 28, 28, 28, 24, 30, 28, 28, 30, 28, 28, 28, 28, 28, 28, 28, 28, 30, 28, 28, 28, 28, 28, 28,
@@ -74,7 +79,6 @@ _CODE_BITS: Final = (  # RFC 7541, appendix B: of each byte, and of the end of a
 )
 # fmt: on
 _END_OF_TEXT: Final = 256
-_ROWS: Final = re.compile(rb"[\x81-\xfe]*")
 
 Step = tuple[int, bytes] | None
 
@@ -85,16 +89,15 @@ class Decoder(Generic[T]):
     ``understand`` makes of a block's fields the value that is remembered for it.
     """
 
-    __slots__ = ("_beginnings", "_blocks", "_bytes", "_limit", "_rows", "_texts", "_understand")
+    __slots__ = ("_blocks", "_bytes", "_limit", "_rows", "_seen", "_understand")
 
     def __init__(self, understand: Callable[[list[Field]], T]) -> None:
         self._understand = understand
         self._rows: list[Field] = []  # the newest is the last
         self._bytes = 0
         self._limit = TABLE_BYTES_MAX
-        self._texts: dict[bytes, bytes] = {}
         self._blocks: dict[bytes, T] = {}
-        self._beginnings: dict[bytes, tuple[list[Field], int]] = {}  # rows with the size of their fields
+        self._seen: list[int] = []  # hashes of the last blocks
 
     def decode(self, block: bytes) -> T:
         """Return the meaning of a block; RemoteProtocolError if it breaks the rules or is too long.
@@ -111,15 +114,24 @@ class Decoder(Generic[T]):
         meaning = self._understand(fields)
         if changes:
             self._blocks.clear()
-            self._beginnings.clear()
-        elif len(block) <= REMEMBERED_BYTES_MAX and len(self._blocks) < TEXTS_MAX:
-            self._blocks[block] = meaning
+        elif len(block) <= REMEMBERED_BYTES_MAX and len(self._blocks) < BLOCKS_MAX:
+            self._remember(block, meaning)
         return meaning
 
+    def _remember(self, block: bytes, meaning: T) -> None:
+        code, seen = hash(block), self._seen
+        if code in seen:
+            self._blocks[block] = meaning
+            return
+        seen.append(code)
+        if len(seen) > BLOCKS_SEEN_MAX:
+            del seen[0]
+
     def _decoded(self, block: bytes) -> tuple[list[Field], bool]:
-        fields, size, at = self._beginning(block)
         end, changes = len(block), False
         rows = self._rows
+        fields = self._leading(block)
+        at = len(fields)
         while at < end:
             first = block[at]
             if first & 0x80:
@@ -138,8 +150,8 @@ class Decoder(Generic[T]):
                 if row:
                     name = self._row(row)[0]
                 else:
-                    name, at = self._text(block, at)
-                value, at = self._text(block, at)
+                    name, at = _text(block, at)
+                value, at = _text(block, at)
                 field = name, value
                 if is_kept:
                     changes = True
@@ -147,53 +159,32 @@ class Decoder(Generic[T]):
                     self._bytes += len(name) + len(value) + ROW_BYTES
                     if self._bytes > self._limit:
                         self._evict()
-            size += len(field[0]) + len(field[1]) + ROW_BYTES
-            if size > FIELDS_BYTES_MAX:
-                raise _too_long()
             fields.append(field)
         assert at == end, "`_text` looks at the end"
+        row_bytes = TABLE_BYTES_MAX if changes else max(self._bytes, _STATIC_BYTES)
+        if len(fields) * row_bytes + 2 * end > FIELDS_BYTES_MAX:  # no code makes two bytes of one
+            size = sum(len(name) + len(value) + ROW_BYTES for name, value in fields)
+            if size > FIELDS_BYTES_MAX:
+                raise RemoteProtocolError(f"header fields take more than {FIELDS_BYTES_MAX} bytes")
         return fields, changes
 
-    def _beginning(self, block: bytes) -> tuple[list[Field], int, int]:
-        """Return the fields of the rows that a block begins with, their size, and the end of these rows."""
-        found = _ROWS.match(block)
-        assert found is not None, "it matches nothing, too"
-        beginning = found[0]
-        known = self._beginnings.get(beginning)
-        if known is None:
-            size = len(beginning) * ROW_BYTES
-            fields = [self._row(byte & 0x7F) for byte in beginning] if size <= FIELDS_BYTES_MAX else []
-            size += sum(len(name) + len(value) for name, value in fields)
-            if size > FIELDS_BYTES_MAX:
-                raise _too_long()
-            known = fields, size
-            if len(beginning) <= TEXT_BYTES_MAX and len(self._beginnings) < TEXTS_MAX:
-                self._beginnings[beginning] = known
-        return known[0].copy(), known[1], len(beginning)
+    def _leading(self, block: bytes) -> list[Field]:
+        """Return the fields at the beginning of a block that are rows, each told by one byte: most of a usual one."""
+        run = _ONE_BYTE_ROWS.match(block)
+        rows = self._rows
+        try:
+            # 0x81 is the first static row, 0xBE the newest dynamic one
+            return [_STATIC[it - 0x81] if it < 0xBE else rows[0xBD - it] for it in run[0]] if run else []
+        except IndexError:
+            return []  # a row is missing, which the loop tells
 
     def _row(self, row: int) -> Field:
-        if 0 < row <= len(_STATIC):
+        if 0 < row <= _STATIC_ROWS:
             return _STATIC[row - 1]
-        newest = row - len(_STATIC)
+        newest = row - _STATIC_ROWS
         if not 0 < newest <= len(self._rows):
             raise RemoteProtocolError(f"there is no row {row} of header fields")
         return self._rows[-newest]
-
-    def _text(self, block: bytes, at: int) -> tuple[bytes, int]:
-        is_coded = block[at] & 0x80
-        length, at = _number(block, at, 0x7F)
-        end = at + length
-        if end > len(block):
-            raise IndexError
-        raw = block[at:end]
-        if not is_coded:
-            return raw, end
-        text = self._texts.get(raw)
-        if text is None:
-            text = huffman_decoded(raw)
-            if length <= TEXT_BYTES_MAX and len(self._texts) < TEXTS_MAX:
-                self._texts[raw] = text
-        return text, end
 
     def _set_limit(self, limit: int) -> None:
         if limit > TABLE_BYTES_MAX:
@@ -212,10 +203,6 @@ class Decoder(Generic[T]):
         assert bool(self._rows) == bool(self._bytes)
 
 
-def _too_long() -> RemoteProtocolError:
-    return RemoteProtocolError(f"header fields take more than {FIELDS_BYTES_MAX} bytes")
-
-
 def _number(block: bytes, at: int, mask: int) -> tuple[int, int]:
     number = block[at] & mask
     at += 1
@@ -231,6 +218,22 @@ def _number(block: bytes, at: int, mask: int) -> tuple[int, int]:
     return number, at
 
 
+def _text(block: bytes, at: int) -> tuple[bytes, int]:
+    is_coded = block[at] & 0x80
+    length = block[at] & 0x7F
+    if length == 0x7F:
+        length, at = _number(block, at, 0x7F)
+    else:
+        at += 1
+    end = at + length
+    if end > len(block):
+        raise IndexError
+    raw = block[at:end]
+    if not is_coded:
+        return raw, end
+    return (_remembered(raw) if length <= TEXT_BYTES_MAX else huffman_decoded(raw)), end
+
+
 def huffman_decoded(coded: bytes) -> bytes:
     """Return the text of a Huffman code; RemoteProtocolError for a wrong end."""
     state = 0
@@ -244,6 +247,9 @@ def huffman_decoded(coded: bytes) -> bytes:
     if state not in _padding_states():
         raise RemoteProtocolError("a Huffman code does not end with a prefix of the end of a text")
     return b"".join(texts)
+
+
+_remembered = lru_cache(TEXTS_MAX)(huffman_decoded)
 
 
 @cache

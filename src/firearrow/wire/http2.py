@@ -58,6 +58,7 @@ FRAMES_MAX: Final = 500  # handled in one call of `receive`: one or two millisec
 STREAM_WINDOW_BYTES: Final = 1024 * 1024
 CONNECTION_WINDOW_BYTES: Final = 16 * 1024 * 1024
 _DEFAULT_WINDOW_BYTES: Final = 65_535
+_SKIPPED_MAX: Final = 16
 _WINDOW_BYTES_MAX: Final = 2**31 - 1
 _RESET_HERE_MAX: Final = STREAMS_MAX  # streams that this side has ended early: the client may have sent more
 STREAM_BYTES: Final = 1024  # memory of a call, beside its header fields
@@ -136,7 +137,7 @@ class Stream:
         self.received_bytes = 0
         self.window = STREAM_WINDOW_BYTES  # for what the client sends
         self.send_window = send_window
-        self.pending: deque[bytes] = deque()  # data for which the windows have no room
+        self.pending: deque[bytes] | None = None  # data for which the windows have no room; None: never was
         self.pending_bytes = 0
         self.trailers = b""  # the frame behind it
         self.call: object = None  # for the caller's use
@@ -161,6 +162,13 @@ class Http2:
     ``violation`` says why the connection must be closed, once what was sent has left.
     """
 
+    __slots__ = (
+        *("_block", "_block_bytes", "_block_flags", "_block_id", "_blocked", "_buffer", "_decoder", "_has_begun"),
+        *("_has_settings", "_initial_send_window", "_is_held", "_is_leaving", "_noise", "_reset_here", "_resets"),
+        *("_send", "_send_window", "_skipped", "_streams_max", "_window"),
+        *("is_asked", "last_id", "pending_bytes", "streams", "streams_bytes", "violation"),
+    )
+
     def __init__(self, send: Callable[[bytes], None], streams_max: int = STREAMS_MAX) -> None:
         assert 0 < streams_max <= STREAMS_MAX, "memory is planned for no more"
         self._send = send
@@ -170,7 +178,7 @@ class Http2:
         self._has_begun = self._has_settings = False
         self.streams: dict[int, Stream] = {}
         self.last_id = 0
-        self._skipped: deque[range] = deque(maxlen=16)  # ids that the client has passed over
+        self._skipped: list[range] = []  # ids that the client has passed over, the last ones
         self._reset_here: dict[int, None] = {}
         self.is_asked = False
         """True if the client has not answered a `ping` yet."""
@@ -376,7 +384,7 @@ class Http2:
             self._take_trailers(stream_id, head, arrived, ends=ends)
             return
         if stream_id > self.last_id + 2:
-            self._skipped.append(range(self.last_id + 1, stream_id))
+            self._skipped = [*self._skipped[1 - _SKIPPED_MAX :], range(self.last_id + 1, stream_id)]
         self.last_id = stream_id
         if head.fault or (b":method" not in head.fields):
             self._send_reset(stream_id, ErrorCode.PROTOCOL_ERROR)
@@ -566,10 +574,18 @@ class Http2:
         """Return the frames of data for which the windows have room; the rest becomes pending."""
         if stream.id not in self.streams:
             return b""
-        for at in range(0, len(data), FRAME_BYTES_MAX):  # each piece is released as soon as it has left
+        size = len(data)
+        if not stream.pending and 0 < size <= min(self._send_window, stream.send_window, FRAME_BYTES_MAX):
+            self._noise = 0
+            self._send_window -= size
+            stream.send_window -= size
+            return _frame(DATA, 0, stream.id, data)
+        if stream.pending is None:
+            stream.pending = deque()
+        for at in range(0, size, FRAME_BYTES_MAX):  # each piece is released as soon as it has left
             stream.pending.append(data[at : at + FRAME_BYTES_MAX])
-        stream.pending_bytes += len(data)
-        self.pending_bytes += len(data)
+        stream.pending_bytes += size
+        self.pending_bytes += size
         return b"".join(self._frames_of(stream))
 
     def end_answer(self, stream: Stream, trailers: bytes) -> bytes:
@@ -690,7 +706,7 @@ class Http2:
             self.streams_bytes -= stream.held_bytes
         self._blocked.pop(stream.id, None)
         self.pending_bytes -= stream.pending_bytes
-        stream.pending.clear()
+        stream.pending = None
         stream.pending_bytes = 0
 
     def ping(self) -> bytes:
@@ -726,6 +742,10 @@ def _unpadded(payload: bytes) -> bytes:
     return payload[1 : len(payload) - payload[0]]
 
 
+_USUAL: Final = frozenset(  # names of RocketMQ's calls that need no look
+    b"content-type user-agent grpc-timeout grpc-accept-encoding authorization x-mq-language x-mq-protocol "
+    b"x-mq-client-version x-mq-client-id x-mq-date-time x-mq-request-id x-mq-namespace".split()
+)
 _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
 _OF_CONNECTIONS: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
@@ -739,7 +759,9 @@ def head_of(fields: list[Field]) -> Head:
     pseudo = 0
     is_behind = False
     for name, value in fields:
-        if name[:1] == b":":
+        if name in _USUAL:
+            is_behind = True
+        elif name[:1] == b":":
             if is_behind or name not in _PSEUDO or name in by_name:
                 fault = f"header field {name!r} may not be there"
             pseudo += 1

@@ -205,6 +205,18 @@ def test_a_fingerprint_asks_for_everything_when_it_changes(clients: ClientRegist
     assert swap("unknown", 77, without_sub=True)
 
 
+def test_clients_of_a_proxy_in_the_process_are_not_told_and_end_with_it(broker: FakeBroker) -> None:
+    within, other = FakeChannel(), FakeChannel()
+    within.is_loopback = True
+    broker.clients.register_consumer(data(), member(within))
+    broker.clients.register_consumer(data(), member(other, "two"))
+    assert other.take() == NOTIFIED
+    assert within.take() == []
+    broker.clock.seconds += 121
+    broker.clients.expire()
+    assert (within.closed, other.closed is None) == (None, False)
+
+
 def test_a_silent_client_is_closed_and_the_others_are_told(broker: FakeBroker) -> None:
     silent, alive, producer = FakeChannel(), FakeChannel(), FakeChannel()
     broker.clients.register_producer("p", member(producer))

@@ -59,6 +59,8 @@ class ClientChannel(Protocol):
 
     address: str
     ip: str
+    is_loopback: bool
+    """True for a client of the proxy in this process, which divides no queues."""
 
     def push(self, command: AnyCommand) -> bool:
         """Send a one-way request; tell whether it was sent."""
@@ -402,10 +404,11 @@ class ClientRegistry:
             self.unregister_consumer(group, channel)
 
     def expire(self) -> None:
-        """Close and remove the connections that sent no heartbeat in time."""
+        """Close and remove the connections that sent no heartbeat in time; a proxy ends those of its own clients."""
         limit = self._clock.monotonic() - self._settings.broker.channel_expired_timeout / 1000
         groups = [*self._producers.values(), *(g.members for g in self._consumers.values())]
-        silent = {channel: None for members in groups for channel, member in members.items() if member.heard < limit}
+        heard = ((channel, member.heard) for members in groups for channel, member in members.items())
+        silent = {channel: None for channel, at in heard if at < limit and not channel.is_loopback}
         for channel in silent:
             self.forget(channel)
             channel.close("no heartbeat came in time")

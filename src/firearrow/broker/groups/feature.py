@@ -172,4 +172,5 @@ class MemberNotices:
         for group in filter(None, map(self._clients.consumer_group, changed)):
             command = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, oneway=True)
             for channel in list(group.members):
-                channel.push(command)
+                if not channel.is_loopback:
+                    channel.push(command)
