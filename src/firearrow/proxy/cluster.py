@@ -20,7 +20,7 @@ import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
-from typing import Final, TypeVar
+from typing import ClassVar, Final, TypeVar
 
 import msgspec
 
@@ -213,7 +213,12 @@ class ClusterCalls:
 
 
 class ClusterLink(ClusterCalls):
-    """Link to the brokers of a cluster: calls by the pool, and connections of its own once it is registered."""
+    """Link to the brokers of a cluster: calls by the pool, and connections of its own once it is registered.
+
+    ``access`` is that of these connections, None for the proxy's own.
+    """
+
+    _questions: ClassVar[Sequence[RequestCode]] = _QUESTIONS
 
     def __init__(
         self,
@@ -222,8 +227,10 @@ class ClusterLink(ClusterCalls):
         asked: Callable[[Asked], None],
         lost: Callable[[], object],
         now: float,
+        access: Access | None = None,
     ) -> None:
         super().__init__(brokers, address)
+        self._access = access or brokers.access
         self._asked = asked
         self._lost = lost
         self._own: Client | None = None
@@ -250,15 +257,15 @@ class ClusterLink(ClusterCalls):
         if self._is_closed:  # nobody would close the connection
             return _failed(ConnectionError(f"{self._address} is not connected any more"))
         if self._own is None:
-            self._own = self._opened()
+            handlers: Mapping[int, Handler] = dict.fromkeys(map(int, self._questions), self._take)
+            self._own = Client(handlers, self._access, on_connected=self._greet, spares_working=True)
         address = self._brokers.address_of(broker)
         if address is not None:
             self._names[address] = broker
         return self._called(self._own, broker, request, seconds)
 
-    def _opened(self) -> Client:
-        handlers: Mapping[int, Handler] = dict.fromkeys(map(int, _QUESTIONS), self._take)
-        return Client(handlers, self._brokers.access, spares_working=True)
+    def _greet(self, address: str) -> None:
+        """Do nothing on a new connection: a heartbeat opens it, or the next one registers the client."""
 
     def leave_others(self, brokers: Sequence[str]) -> None:
         """Close the own connections to brokers that are not among these."""

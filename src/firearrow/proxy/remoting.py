@@ -23,13 +23,12 @@ from typing import Final
 
 import msgspec
 
+from firearrow.client.session.inbound import CODES
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
 from firearrow.message import properties
 from firearrow.net.access import Access
 from firearrow.net.address import endpoint
-from firearrow.net.client import Client
-from firearrow.net.client import Handler as QuestionHandler
 from firearrow.net.replies import Reply, Running, run
 from firearrow.net.server import ConnectionClosed, Handler, Peer, Server
 from firearrow.proxy.brokers import Asked
@@ -86,16 +85,6 @@ _FORWARDED: Final = (
     RequestCode.GET_MIN_OFFSET,
     RequestCode.GET_EARLIEST_MSG_STORETIME,
 )
-_QUESTIONS: Final = (
-    RequestCode.CHECK_TRANSACTION_STATE,
-    RequestCode.NOTIFY_CONSUMER_IDS_CHANGED,
-    RequestCode.RESET_CONSUMER_CLIENT_OFFSET,
-    RequestCode.GET_CONSUMER_STATUS_FROM_CLIENT,
-    RequestCode.GET_CONSUMER_RUNNING_INFO,
-    RequestCode.CONSUME_MESSAGE_DIRECTLY,
-    RequestCode.PUSH_REPLY_MESSAGE_TO_CLIENT,
-    RequestCode.NOTIFY_UNSUBSCRIBE_LITE,
-)
 _WAITS: Final = ("suspendTimeoutMillis", "pollTime")
 _CODES: Final = {
     Code.FORBIDDEN: ResponseCode.NO_PERMISSION,
@@ -108,6 +97,8 @@ _CODES: Final = {
 class RemotingLink(ClusterLink):
     """Way of one remoting client to the brokers, by connections of its own."""
 
+    _questions = CODES
+
     def __init__(
         self,
         brokers: ClusterBrokers,
@@ -116,8 +107,8 @@ class RemotingLink(ClusterLink):
         lost: Callable[[], object],
         now: float,
     ) -> None:
-        super().__init__(brokers, address, asked, lost, now)
-        self._unsigned = Access(tls=brokers.access.tls)  # requests have the client's signatures
+        unsigned = Access(tls=brokers.access.tls)  # requests have the client's signatures
+        super().__init__(brokers, address, asked, lost, now, unsigned)
         self.heartbeat: AnyCommand | None = None
         """The last one, None without a group."""
         self.member = LocalMember("", "", 0, "", "")
@@ -134,16 +125,16 @@ class RemotingLink(ClusterLink):
         """Names of the brokers that the client has used."""
         return list(dict.fromkeys(self._names.values()))
 
-    def _opened(self) -> Client:
-        handlers: Mapping[int, QuestionHandler] = dict.fromkeys(map(int, _QUESTIONS), self._take)
-        return Client(handlers, self._unsigned, on_connected=self._greet, spares_working=True)
-
     def _greet(self, address: str) -> None:
         """Let the first request on a new connection be the last heartbeat."""
         if self.heartbeat is not None and self._own is not None:
             with suppress(ConnectionError):  # the connection is lost again
                 heartbeat = msgspec.structs.replace(self.heartbeat)
                 self._own.begin_now(Reply(), address, heartbeat, BEAT_SECONDS_MAX)
+
+
+_Answering = Callable[[RemotingLink, Peer, AnyCommand], Running[Response]]
+"""Answers a request of a client."""
 
 
 class RemotingClients:
@@ -169,7 +160,7 @@ class RemotingClients:
 
     def handlers(self) -> dict[int, Handler]:
         """Return the handlers of requests by their codes."""
-        answers: dict[int, Callable[[RemotingLink, Peer, AnyCommand], Running[Response]]] = {
+        answers: dict[int, _Answering] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: self._route,
             RequestCode.HEART_BEAT: self._heartbeat,
             RequestCode.UNREGISTER_CLIENT: self._unregister,
@@ -211,9 +202,7 @@ class RemotingClients:
 
     # --- requests of clients ---
 
-    def _handle(
-        self, answer: Callable[[RemotingLink, Peer, AnyCommand], Running[Response]], peer: Peer, request: AnyCommand
-    ) -> None:
+    def _handle(self, answer: _Answering, peer: Peer, request: AnyCommand) -> None:
         size = REQUEST_BYTES + len(request.body)
         peer.keep(size)
         peer.owed += 1
@@ -228,9 +217,7 @@ class RemotingClients:
 
         run(self._answered(answer, peer, request), done, failed)
 
-    async def _answered(
-        self, answer: Callable[[RemotingLink, Peer, AnyCommand], Running[Response]], peer: Peer, request: AnyCommand
-    ) -> Response:
+    async def _answered(self, answer: _Answering, peer: Peer, request: AnyCommand) -> Response:
         rights = self._brokers.rights
         if rights is not None:
             await rights.admit(
