@@ -14,7 +14,6 @@ import asyncio
 import json
 import math
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -30,7 +29,7 @@ from benchmarks import clients, toolchain
 from benchmarks.errors import BenchmarkError
 from benchmarks.generator import Generator, Load
 from benchmarks.process import ServerProcess
-from benchmarks.remoting import until
+from benchmarks.remoting import accepts, until
 from benchmarks.servers import ALONE, FIREARROW, ROCKETMQ, Deployment, free_port, java_command, launchers
 from benchmarks.workloads import wait_dispatched
 from firearrow.client import Message, Producer, PushConsumer, StartFrom
@@ -150,12 +149,7 @@ def _start_proxy(tools: toolchain.Tools, deployment: Deployment, jars: Path) -> 
     environment = {"ROCKETMQ_HOME": str(home), "RMQ_PROXY_HOME": str(home)}
     proxy = ServerProcess.start(command, home / "proxy.log", environment)
     deployment.processes.append(proxy)
-
-    def listens() -> bool:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-        return True
-
-    until("a proxy that listens", listens, timeout_s=60, check=proxy.check)
+    until("a proxy that listens", lambda: accepts(f"127.0.0.1:{port}"), timeout_s=60, check=proxy.check)
     return port
 
 

@@ -203,6 +203,13 @@ def routes(namesrv: str, broker_names: tuple[str, ...]) -> bool:
     return answer.code == SUCCESS and all(named)
 
 
+def accepts(address: str) -> bool:
+    """Tell whether a server listens at an address, for `until`: raise ConnectionRefusedError if none does yet."""
+    host, _, port = address.rpartition(":")
+    socket.create_connection((host, int(port)), timeout=1).close()
+    return True
+
+
 def until(
     what: str,
     condition: Callable[[], bool],

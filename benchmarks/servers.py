@@ -130,7 +130,10 @@ class Deployment:
         if self.grpc is not None:  # RocketMQ's proxy opens its port after that of its broker
             at = self.grpc
             remoting.until(
-                f"{self.side}: a port for gRPC", lambda: _accepts(at), timeout_s=READY_TIMEOUT_S, check=self.check
+                f"{self.side}: a port for gRPC",
+                lambda: remoting.accepts(at),
+                timeout_s=READY_TIMEOUT_S,
+                check=self.check,
             )
         self.wait_copied()
 
@@ -313,13 +316,6 @@ def _rocketmq_keys(member: Member, namesrv: str) -> Keys:
         "storePathCommitLog": str(member.store / "commitlog"),
         **member.keys,
     }
-
-
-def _accepts(address: str) -> bool:
-    """Tell whether a server listens at an address; ConnectionRefusedError if none does yet."""
-    host, _, port = address.rpartition(":")
-    socket.create_connection((host, int(port))).close()
-    return True
 
 
 def java_command(
