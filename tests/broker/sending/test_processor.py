@@ -132,7 +132,10 @@ def test_properties_are_stored_as_sent(tmp_path: Path, sent: str, kept: dict[str
     calling(tmp_path, main)
 
 
-PAIRS = ["TAGS\x01A", "KEYS\x01a b", "KEYS\x01a_b", "WAIT\x01false", "x", "", "TAGS\x01", "标签\x01值", "DELAYED\x01x"]
+PAIRS = [
+    *("TAGS\x01A", "KEYS\x01a b", "KEYS\x01a_b", "WAIT\x01false", "x", "", "TAGS\x01", "标签\x01值", "DELAYED\x01x"),
+    *("__BORNHOST\x01h_1", "BORN_TIMESTAMP\x011", "RECONSUME_TIME\x010", "A_BORN_TIMESTAMP\x01x"),
+]
 
 
 @pytest.mark.parametrize("mark", ["", "TRAN_MSG\x01true\x02"], ids=["plain", "half"])
@@ -166,8 +169,8 @@ def test_plain_messages_are_stored_and_answered_as_drafts_are(
     monkeypatch.setattr(send, "draft_of_send", counted)
     calling(tmp_path / "plain", main)
     drafts.append(0)
-    monkeypatch.setattr(send, "_plain_unique", lambda text: b"")
-    monkeypatch.setattr(send, "plain_half_unique", lambda text: None)
+    monkeypatch.setattr(send, "plain_unique", lambda text: b"")
+    monkeypatch.setattr(send, "plain_send", lambda text: None)
     calling(tmp_path / "drafts", main)
     (answers, views, few), (others_answers, others_views, all_of_them) = found
     assert few < len(texts) * 3 // 4

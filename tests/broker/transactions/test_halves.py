@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from firearrow.broker.sending.plain import plain_send
 from firearrow.broker.sending.puts import Puts, UnstoredMessage, wait_elsewhere
 from firearrow.broker.transactions.halves import (
     PlainHalf,
@@ -19,7 +20,6 @@ from firearrow.broker.transactions.halves import (
     copied,
     half_of,
     plain_half,
-    plain_half_unique,
     put_committed,
     stored_as_half,
     waits_as_half,
@@ -196,7 +196,7 @@ SENT = st.lists(
     st.sampled_from([
         "TRAN_MSG\x01true", "UNIQ_KEY\x01U1", "UNIQ_KEY\x01U_2", "PGROUP\x01p_g", "KEYS\x01a b",
         "DELAY\x013", "DELAY\x01", "DELAYED\x013", "CLUSTER\x01x", "TAGS\x01", "\x01v", "TAGS",
-        "a_b\x01c", "TRACE_ON\x01false", "__CRC32#\x01n", "é\x01ü", "", "TRAN_MSG\x01TRUE",
+        "a_b\x01c", "TRACE_ON\x01false", "__CRC32#\x01n", "__BORNHOST\x01a_b", "é\x01ü", "", "TRAN_MSG\x01TRUE",
     ]), max_size=6,
 ).map("\x02".join)  # fmt: skip
 
@@ -206,24 +206,20 @@ def test_what_is_stored_as_it_was_sent_reads_as_if_it_had_been_read(
     marks: list[str], others: str, closed: bool
 ) -> None:
     text = "\x02".join([*marks, others]) + ("\x02" if closed else "")
-    unique = plain_half_unique(text.encode())
-    if unique is None:
+    plain = plain_send(text.encode())
+    if plain is None:
         return
+    unique = plain.unique
+    assert plain.is_half
     found = properties.parse(text)
     assert found["TRAN_MSG"] == "true"
     assert unique.decode() == found["UNIQ_KEY"]
     assert "DELAY" not in found
-    assert not any("_" in name for name in found.keys() - {"TRAN_MSG", "UNIQ_KEY"})
+    assert not any("_" in name for name in found.keys() - {"TRAN_MSG", "UNIQ_KEY", "__BORNHOST"})
     added = text.encode() + (b"" if text.endswith("\x02") else b"\x02") + b"CLUSTER\x01C\x02"
     draft = UnstoredMessage("T", 3, b"", {**found, "CLUSTER": "C"}, START_MS, b"")
     waits_as_half(FakeBroker().settings)(draft, START_MS)
     assert properties.parse(stored_as_half(added, unique, "T", 3)) == draft.properties
-
-
-def test_usual_halves_are_stored_as_they_were_sent() -> None:
-    text = b"TRAN_MSG\x01true\x02PGROUP\x01p_g\x02KEYS\x01k\x02UNIQ_KEY\x01U\x02WAIT\x01true"
-    assert plain_half_unique(text) == b"U"
-    assert plain_half_unique(text + b"\x02") == b"U"
 
 
 NAMES = [

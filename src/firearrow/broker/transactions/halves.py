@@ -52,13 +52,6 @@ _NUMBER: Final = re.compile(r"[+-]?[0-9]{1,18}")
 _REAL_TOPIC: Final = b"\x02REAL_TOPIC\x01"
 _REAL_PLACE: Final = re.compile(rb"REAL_TOPIC\x01([\x03-\x7f]+)\x02REAL_QID\x01([+-]?[0-9]{1,18})\x02")
 _IMMUNITY: Final = properties.CHECK_IMMUNITY_SEC.encode()
-# Every property that asks for more than storage has an underscore in its name, or is DELAY.
-# ``(?!)`` is for Python before 3.11.5, as in `firearrow.wire.fastjson`.
-_PLAIN_SEND: Final = re.compile(
-    rb"(?:(?:TRAN_MSG\x01true|UNIQ_KEY\x01([0-9A-Za-z]++)|(?!DELAY\x01)[^_\x01\x02]++"
-    rb"\x01[^\x01\x02]++)(?:\x02|\Z)|(?!))++"
-)
-_ONCE: Final = b"TRAN_MSG\x01", b"UNIQ_KEY\x01"
 _producer_group: Final = properties.finder(properties.PRODUCER_GROUP)
 _ROOT: Final = properties.TRANSACTION_PREPARED_QUEUE_OFFSET
 # Properties that the broker adds to halves; from a client that forwards a message they would belong to another half.
@@ -158,20 +151,6 @@ def _place(tail: bytes) -> tuple[str, int] | None:
     """Return the topic and queue that properties end with."""
     found = _REAL_PLACE.fullmatch(tail)
     return None if found is None else (str(found[1], "ascii"), int(found[2]))
-
-
-def plain_half_unique(text: bytes) -> bytes | None:
-    """Return the unique key of a sent message whose properties make it a plain half; None if it may be another one.
-
-    Nearly all halves are sent so: such properties can be stored as they came.
-    """
-    found = _PLAIN_SEND.fullmatch(text)
-    if found is None:
-        return None
-    for name in _ONCE:
-        if text.count(name) != 1:
-            return None
-    return found[1]
 
 
 def stored_as_half(text: bytes, unique: bytes, topic: str, queue_id: int) -> bytes:
