@@ -37,7 +37,7 @@ MESSAGE_BYTES_MAX = 1000
 
 
 def fields_of(block: bytes) -> dict[bytes, bytes]:
-    return Decoder(dict[bytes, bytes]).decode(block)
+    return Decoder(lambda before, fields: {**(before or {}), **dict(fields)}).decode(block)
 
 
 def packed(message: bytes) -> bytes:

@@ -16,6 +16,7 @@ from firearrow.wire.hpack import (
     FIELDS_BYTES_MAX,
     REMEMBERED_BYTES_MAX,
     ROW_BYTES,
+    RUNS_MAX,
     TABLE_BYTES_MAX,
     TEXT_BYTES_MAX,
     TEXTS_MAX,
@@ -28,7 +29,7 @@ from firearrow.wire.hpack import (
 
 def fresh() -> Decoder[list[Field]]:
     """Make a decoder that gives a block's fields."""
-    return Decoder(lambda fields: fields)
+    return Decoder(lambda before, fields: [*(before or ()), *fields])
 
 
 def pairs(text: str) -> list[Field]:
@@ -292,19 +293,22 @@ def test_any_bytes_are_fields_or_refused(blocks: list[bytes]) -> None:
 # --- what is remembered ---
 
 
-def test_a_block_that_repeats_is_understood_twice_until_the_table_changes() -> None:
-    understood: list[list[Field]] = []
+def test_a_block_is_understood_until_it_is_remembered() -> None:
+    understood: list[tuple[int | None, list[Field]]] = []
 
-    def understand(fields: list[Field]) -> int:
-        understood.append(fields)
+    def understand(before: int | None, fields: list[Field]) -> int:
+        understood.append((before, fields))
         return len(understood)
 
     decoder = Decoder(understand)
     decoder.decode(b"\x40\x01a\x01b")
-    assert [decoder.decode(b"\xbe") for _ in range(4)] == [2, 3, 3, 3]
+    assert [decoder.decode(b"\xbe") for _ in range(3)] == [2, 2, 2]
+    assert understood[1:] == [(None, [(b"a", b"b")])]
+    assert [decoder.decode(b"\xbe\x00\x01n\x011") for _ in range(4)] == [3, 4, 4, 4]
+    assert understood[2:] == 2 * [(2, [(b"n", b"1")])]
     decoder.decode(b"\x40\x01c\x01d")
-    assert decoder.decode(b"\xbe") == 5
-    assert understood[-1] == [(b"c", b"d")]
+    assert decoder.decode(b"\xbe") == 6
+    assert understood[-1] == (None, [(b"c", b"d")])
 
 
 def test_rows_that_blocks_begin_with_are_those_of_the_present_table() -> None:
@@ -324,6 +328,9 @@ def test_what_is_remembered_is_limited() -> None:
     for _ in range(2):
         other.decode(literal(b"n", bytes(REMEMBERED_BYTES_MAX)))
     assert other._blocks == {}
+    for count in range(1, 2 * RUNS_MAX):
+        other.decode(b"\x83" * count)
+    assert len(other._runs) == RUNS_MAX
 
 
 def test_blocks_that_never_repeat_are_not_remembered() -> None:

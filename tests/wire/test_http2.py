@@ -638,7 +638,7 @@ def test_any_conversation_holds_only_its_open_calls(conversation: bytes) -> None
     assert http2.pending_bytes == sum(it.pending_bytes for it in http2.streams.values())
     assert all(http2.streams.get(it.id) is it and it.pending for it in http2._blocked.values())
     assert http2.held_bytes <= FRAME_BYTES_MAX + 9 + BLOCK_BYTES_MAX
-    fields = Decoder(dict[bytes, bytes])
+    fields = Decoder(lambda before, fields: {**(before or {}), **dict(fields)})
     for it in connection.heard():
         assert len(it.payload) <= FRAME_BYTES_MAX
         if it.kind == HEADERS:

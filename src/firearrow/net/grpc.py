@@ -432,9 +432,10 @@ class GrpcPeer(asyncio.Protocol):
             call.fail(Status.INTERNAL, "the server failed at the call")
 
     def _begun(self, stream: Stream) -> Call | None:
-        method = stream.head.meaning  # of header fields that came before, see `hpack.Decoder`
+        first = stream.head.first or stream.head
+        method = first.meaning  # of header fields that came before, see `hpack.Decoder`
         if not isinstance(method, Method):
-            method = stream.head.meaning = self._method(stream)
+            method = first.meaning = self._method(stream)
             if method is None:
                 return None
         stream.ends_itself = method.takes_stream

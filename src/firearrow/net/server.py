@@ -140,8 +140,6 @@ class Peer(asyncio.Protocol):
         self.heard_before = self._server.loop.time()
         self._server.enter(self)
         self._server.admit(self)
-        if self._server.has_stopped:  # the listener had it in its queue before the stop
-            self._transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the peer and end its calls (called by asyncio)."""
@@ -175,10 +173,12 @@ class Peer(asyncio.Protocol):
             self.take(requests)
 
     def requests_received(self, requests: list[AnyCommand]) -> None:
-        """Handle requests that came without a socket (called by `Loopback`)."""
+        """Handle requests that came without a socket, and deliver the ready answers (called by `Loopback`)."""
         self.heard = True
         self.received_ms = self._server.now_ms()
         self._take_read(requests)
+        if self._outgoing is not None:
+            self._outgoing.leave()
 
     def _refuse(self, violation: str) -> None:
         """Close the connection, unless its peer begins TLS or gRPC, or a balancer names it by a PROXY header."""
@@ -766,8 +766,8 @@ class Server:
             peer.abort()
 
     def admit(self, peer: Peer) -> None:
-        """Close a new connection beyond the limit."""
-        if not (peer.is_loopback or self.connection_limit.admits(len(self._all) - self._loopbacks)):
+        """Close a new connection beyond the limit, and one that the listener had in its queue before a stop."""
+        if self.has_stopped or not (peer.is_loopback or self.connection_limit.admits(len(self._all) - self._loopbacks)):
             peer.abort()
 
     def _answers_of_several(self, code: int, asked: Sequence[PeerRequest]) -> BulkAnswers:

@@ -32,10 +32,14 @@ MIXED: Final = "MIXED"
 _OF_MIXED: Final = [MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION]
 _TYPES: Final = {kind.name: kind for kind in MessageType if kind is not MessageType.MESSAGE_TYPE_UNSPECIFIED}
 _DELAYS: Final = frozenset({keys_of.DELAY_LEVEL, *keys_of.DELIVERY_TIMES})
+_DECIDING: Final = _DELAYS | {keys_of.TRANSACTION_PREPARED, keys_of.SHARDING_KEY, keys_of.PRIORITY, keys_of.LITE_TOPIC}
+_NORMAL: Final = MessageType.NORMAL.name
 
 
 def type_of(properties: Mapping[str, str]) -> MessageType:
     """Return the type of a message by its properties."""
+    if _DECIDING.isdisjoint(properties):  # nearly always
+        return MessageType.NORMAL
     if properties.get(keys_of.TRANSACTION_PREPARED, "").lower() == "true":
         return MessageType.TRANSACTION
     if not _DELAYS.isdisjoint(properties):
@@ -60,6 +64,8 @@ def check_type(topic: str, topic_type: str, properties: Mapping[str, str]) -> No
     Retry and dead-letter topics take every message. A topic without a route has the type UNSPECIFIED, so no message
     fits.
     """
+    if topic_type == _NORMAL and _DECIDING.isdisjoint(properties):
+        return
     if not names.is_retry(topic) and not names.is_dlq(topic):
         check_type_name(topic_type, type_of(properties).name)
 

@@ -79,7 +79,7 @@ class Producing:
         """Store messages, and answer with the result of each."""
         now_ms = self._clock.now_ms()
         check_send(request, self._config, now_ms)
-        messages = request.messages
+        messages = list(request.messages)
         topic = messages[0].topic.name
         sender = context.address
         found = [properties_of(message, self._config, sender=sender, now_ms=now_ms) for message in messages]
@@ -89,25 +89,29 @@ class Producing:
             for properties in found:
                 check_type(topic, kind, properties)
         queues = await self._brokers.write_queues(topic)
+        link = context.link
         sent: list[tuple[Message, str, Reply[AnyCommand]]] = []
         for message, text in zip(messages, texts, strict=True):
             key = queue_key_of((message,))
             broker, queue_id = queue_for(key, queues) if key else self._turns_of(topic).queue_of(queues)
-            command = _send_of(message, broker, queue_id, text)
-            sent.append((message, broker, context.link.call(broker, command, SEND_MS_MAX)))
+            command = _send_of(message, topic, broker, queue_id, text)
+            sent.append((message, broker, link.call(broker, command, SEND_MS_MAX)))
         answer = SendMessageResponse()
+        codes: list[int] = []
         failed = 0
         for message, broker, reply in sent:
             entry = answer.entries.add()
             try:
-                self._note(entry, message, broker, await reply)
+                codes.append(self._note(entry, message, broker, await reply))
             except (ProxyError, BrokerError, OSError) as error:
                 if len(sent) == 1:
                     raise
-                entry.status.CopyFrom(status_of(error))
+                outcome = status_of(error)
+                entry.status.CopyFrom(outcome)
+                codes.append(outcome.code)
                 failed += 1
         self.sent.add(len(sent) - failed, now_ms)
-        answer.status.CopyFrom(status_of_all({Code(entry.status.code) for entry in answer.entries}, "no message"))
+        answer.status.CopyFrom(status_of_all(codes, "no message"))
         return answer
 
     def _turns_of(self, topic: str) -> Turns:
@@ -121,21 +125,23 @@ class Producing:
             turns = self._turns[topic] = Turns()
         return turns
 
-    def _note(self, entry: SendResultEntry, message: Message, broker: str, answer: AnyCommand) -> None:
-        """Write the result of a message."""
-        code = _STORED.get(answer.code)  # type: ignore[call-overload]
+    def _note(self, entry: SendResultEntry, message: Message, broker: str, answer: AnyCommand) -> Code:
+        """Write the result of a message, and return its code."""
+        code: Code | None = _STORED.get(answer.code)  # type: ignore[call-overload]
         if code is None:
             raise BrokerError.of(answer.code, answer.remark, broker)
         ext = answer.ext
         entry.status.CopyFrom(status(code))
         entry.message_id = message.system_properties.message_id
         entry.offset = queue_offset = int(ext["queueOffset"])
-        entry.recall_handle = ext.get("recallHandle", "")
+        if "recallHandle" in ext:
+            entry.recall_handle = ext["recallHandle"]
         if sys_flag_of(message) & TRANSACTION_PREPARED:
             place = decode_offset_id(ext["msgId"])
             entry.transaction_id = str(TransactionId(broker, queue_offset, place.physical_offset))
         else:
             entry.transaction_id = ext.get("transactionId", "")
+        return code
 
     # --- the others ---
 
@@ -188,9 +194,8 @@ class Producing:
         return EndTransactionResponse(status=status(Code.OK))
 
 
-def _send_of(message: Message, broker: str, queue_id: int, properties: str) -> AnyCommand:
+def _send_of(message: Message, topic: str, broker: str, queue_id: int, properties: str) -> AnyCommand:
     """Request that stores a message."""
-    topic = message.topic.name
     header = SendMessageV2(
         producer_group=topic,
         topic=topic,

@@ -30,7 +30,7 @@ from firearrow.errors import MessageError
 from firearrow.message import properties as keys_of
 from firearrow.message.sysflag import COMPRESSED, TRANSACTION_PREPARED
 from firearrow.proxy.config import ProxyConfig
-from firearrow.proxy.messages import Code, Encoding, Message, MessageType, SystemProperties
+from firearrow.proxy.messages import Code, Encoding, Message, MessageType
 from firearrow.proxy.statuses import ProxyError
 from firearrow.proxy.times import is_time, time_ms
 from firearrow.proxy.validation import is_blank
@@ -54,10 +54,10 @@ def properties_of(message: Message, config: ProxyConfig, *, sender: str, now_ms:
     ``host:port``, ``now_ms`` the time in ms since 1970.
     """
     system = message.system_properties
-    properties = dict(message.user_properties)
+    own = message.user_properties
+    properties = dict(own) if own else {}  # to copy a map takes long, even an empty one
     properties[keys_of.TAGS] = system.tag
-    keys = system.keys
-    if keys:
+    if keys := system.keys:
         properties[keys_of.KEYS] = " ".join(keys)
     properties[keys_of.UNIQUE_KEY] = system.message_id
     if system.message_type == _TRANSACTION:
@@ -77,7 +77,13 @@ def properties_of(message: Message, config: ProxyConfig, *, sender: str, now_ms:
         properties[keys_of.LITE_TOPIC] = lite_topic
     if context := system.trace_context:
         properties[keys_of.TRACE_CONTEXT] = context
-    properties |= _birth(system, sender)
+    host = system.born_host
+    if not host or is_blank(host):
+        host = sender
+    properties[keys_of.BORN_HOST] = host
+    born = system.born_timestamp
+    if is_time(born):
+        properties[keys_of.BORN_TIMESTAMP] = str(time_ms(born))
     return properties
 
 
@@ -85,19 +91,6 @@ def _delivery(delivery_ms: int, config: ProxyConfig, now_ms: int) -> dict[str, s
     found = {keys_of.TIMER_DELIVER_MS: str(delivery_ms)}
     if config.use_delay_level:
         found[keys_of.DELAY_LEVEL] = str(delay_level_of(config.message_delay_level, delivery_ms - now_ms))
-    return found
-
-
-def _birth(system: SystemProperties, sender: str) -> dict[str, str]:
-    found = {}
-    host = system.born_host
-    if is_blank(host):
-        host = sender
-    if host:
-        found[keys_of.BORN_HOST] = host
-    born = system.born_timestamp
-    if is_time(born):
-        found[keys_of.BORN_TIMESTAMP] = str(time_ms(born))
     return found
 
 

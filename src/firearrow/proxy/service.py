@@ -232,15 +232,12 @@ class Service:
     def _open(self, call: Call) -> Context:
         """Return the context of a call; ProxyError if its client is not known."""
         user = self._users.user_of(call)
-        return self._context(call, client_id_of(call), user)
+        return Context(call, client_id_of(call), self._link, user)
 
     def _open_for_tool(self, call: Call) -> Context:
         """Return the context of a call whose sender may have no client id; ProxyError if it proves no user."""
         user = self._users.user_of(call)
-        return self._context(call, text_of(call.fields, b"x-mq-client-id"), user)
-
-    def _context(self, call: Call, client_id: str, user: str | None) -> Context:
-        return Context(call, client_id, self._link, user)
+        return Context(call, text_of(call.fields, b"x-mq-client-id"), self._link, user)
 
     def _link(self, peer: GrpcPeer) -> Link:
         """Return the link of a connection, which ends with it; a closed one if it has ended."""

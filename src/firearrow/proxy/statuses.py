@@ -13,6 +13,7 @@ Source: RocketMQ's ``ResponseBuilder``, ``GrpcProxyException``, ``TopicRouteHelp
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import cache
 from typing import Final
 
 from firearrow.errors import BrokerError, FirearrowError
@@ -54,8 +55,15 @@ class ProxyError(FirearrowError):
 
 
 def status(code: Code, message: str | None = None) -> Status:
-    """Return a status; without a text, the text is the name of the code."""
-    return Status(code=code, message=code.name if message is None else message)
+    """Return a status; without a text, it is the one of all such outcomes, with the name of the code. Callers must not
+    change it.
+    """
+    return _named(code) if message is None else Status(code=code, message=message)
+
+
+@cache
+def _named(code: int) -> Status:
+    return Status(code=code, message=Code(code).name)
 
 
 def code_of(response_code: int) -> Code:
@@ -85,12 +93,12 @@ def status_of(error: BaseException) -> Status:
     return Status(code=Code.INTERNAL_SERVER_ERROR, message=str(error) or type(error).__name__)
 
 
-def status_of_all(codes: Iterable[Code], nothing: str) -> Status:
+def status_of_all(codes: Iterable[int], nothing: str) -> Status:
     """Return the overall status of an answer with several results: their code if they have the same.
 
-    ``nothing`` is the text if there is no result at all, which is an internal error.
+    ``nothing`` is the text if there is no result at all, which is an internal error. Callers must not change it.
     """
     found = set(codes)
     if not found:
         return Status(code=Code.INTERNAL_SERVER_ERROR, message=nothing)
-    return status(found.pop() if len(found) == 1 else Code.MULTIPLE_RESULTS)
+    return _named(found.pop() if len(found) == 1 else Code.MULTIPLE_RESULTS)

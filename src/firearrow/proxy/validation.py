@@ -212,9 +212,9 @@ def check_message(message: Message, config: ProxyConfig, now_ms: int) -> None:
     if size > config.max_message_size > 0:
         raise ProxyError(Code.MESSAGE_BODY_TOO_LARGE, f"message body cannot exceed the max {config.max_message_size}")
     system = message.system_properties
-    properties, words = dict(message.user_properties), [system.tag, *system.keys]
-    if not _are_plain(properties, words, config):
-        check_properties(properties, words[0], words[1:], config)
+    properties, tag, keys = message.user_properties, system.tag, system.keys
+    if properties or tag or keys:
+        _check_texts(dict(properties), [tag, *keys], config)
     message_id = system.message_id
     if not message_id.strip() and is_blank(message_id):
         raise ProxyError(Code.ILLEGAL_MESSAGE_ID, "message id cannot be empty")
@@ -226,11 +226,16 @@ def check_message(message: Message, config: ProxyConfig, now_ms: int) -> None:
     if system.priority < 0:
         # Java: Message#setPriority raises an exception, which becomes INTERNAL_SERVER_ERROR.
         raise ProxyError(Code.BAD_REQUEST, "The priority must be greater than or equal to 0")
-    group, lite_topic = system.message_group, system.lite_topic
-    if group:
+    if group := system.message_group:
         _check_message_group(group, config)
-    if lite_topic:
+    if lite_topic := system.lite_topic:
         check_lite_topic(lite_topic, config)
+
+
+def _check_texts(properties: Mapping[str, str], words: list[str], config: ProxyConfig) -> None:
+    """Check an application's properties, and its tag and keys."""
+    if not _are_plain(properties, words, config):
+        check_properties(properties, words[0], words[1:], config)
 
 
 def _are_plain(properties: Mapping[str, str], words: list[str], config: ProxyConfig) -> bool:

@@ -95,17 +95,29 @@ class ErrorCode(IntEnum):
 class Head:
     """The header fields of a request, or behind its body.
 
-    ``fault`` says why they are none of HTTP/2; ``has_pseudo``: some begin with ``:``. ``meaning`` is for the caller's
-    use; later calls with the same block of fields have it, too.
+    ``misplaced`` says why single fields are none of HTTP/2; ``has_pseudo``: some begin with ``:``; ``is_behind``: a
+    pseudo-field may not follow. ``meaning`` is for the caller's use: later calls with the same block of fields have it,
+    too. ``first`` is the head of the first fields, None if a later field chooses the method of a call. Its meaning is
+    that of all calls that begin so.
     """
 
-    __slots__ = ("fault", "fields", "has_pseudo", "meaning")
+    __slots__ = ("fields", "first", "has_pseudo", "is_behind", "meaning", "misplaced")
 
-    def __init__(self, fields: dict[bytes, bytes], fault: str, *, has_pseudo: bool) -> None:
+    def __init__(self, fields: dict[bytes, bytes], misplaced: str, *, has_pseudo: bool, is_behind: bool) -> None:
         self.fields = fields
-        self.fault = fault
+        self.misplaced = misplaced
         self.has_pseudo = has_pseudo
+        self.is_behind = is_behind
+        self.first: Head | None = None
         self.meaning: object = None
+
+    @property
+    def fault(self) -> str:
+        """Fault of the fields of a whole block, empty if there is none."""
+        fields = self.fields
+        if self.has_pseudo and not (fields.get(b":method") and fields.get(b":scheme") and fields.get(b":path")):
+            return "method, scheme or path is missing"
+        return self.misplaced
 
 
 class Stream:
@@ -747,24 +759,29 @@ _USUAL: Final = frozenset(  # names of RocketMQ's calls that need no look
     b"x-mq-client-version x-mq-client-id x-mq-date-time x-mq-request-id x-mq-namespace".split()
 )
 _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
+_DECIDING: Final = frozenset({b":method", b":path", b"content-type"})  # about the method of a call
 _OF_CONNECTIONS: Final = frozenset(
     {b"connection", b"keep-alive", b"proxy-connection", b"transfer-encoding", b"upgrade"}
 )
 
 
-def head_of(fields: list[Field]) -> Head:
-    """Return header fields by name, and what is wrong with them; the last value of a name counts."""
+def head_of(before: Head | None, fields: list[Field]) -> Head:
+    """Return header fields by name, behind those of ``before``, and what is wrong with them; the last value of a name
+    counts.
+    """
     by_name: dict[bytes, bytes] = {}
     fault = ""
-    pseudo = 0
-    is_behind = False
+    has_pseudo = is_behind = False
+    if before is not None:
+        by_name = before.fields.copy()
+        fault, has_pseudo, is_behind = before.misplaced, before.has_pseudo, before.is_behind
     for name, value in fields:
         if name in _USUAL:
             is_behind = True
         elif name[:1] == b":":
             if is_behind or name not in _PSEUDO or name in by_name:
                 fault = f"header field {name!r} may not be there"
-            pseudo += 1
+            has_pseudo = True
         else:
             is_behind = True
             if not name or name != name.lower():
@@ -772,6 +789,7 @@ def head_of(fields: list[Field]) -> Head:
             elif name in _OF_CONNECTIONS or (name == b"te" and value != b"trailers"):
                 fault = f"header field {name!r} is none of HTTP/2"
         by_name[name] = value
-    if pseudo and not (by_name.get(b":method") and by_name.get(b":scheme") and by_name.get(b":path")):
-        fault = "method, scheme or path is missing"
-    return Head(by_name, fault, has_pseudo=bool(pseudo))
+    head = Head(by_name, fault, has_pseudo=has_pseudo, is_behind=is_behind)
+    if before is not None and _DECIDING.isdisjoint([name for name, _ in fields]):
+        head.first = before
+    return head

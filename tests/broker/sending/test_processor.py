@@ -4,12 +4,10 @@ import re
 import shutil
 import threading
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
-from firearrow.broker.sending import processor as send
 from firearrow.message.batch import encode_batch, split_batch
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.properties import PROPERTIES_BYTES_MAX
@@ -130,53 +128,6 @@ def test_properties_are_stored_as_sent(tmp_path: Path, sent: str, kept: dict[str
         assert view.properties == {"UNIQ_KEY": "U1", **kept, **ADDED}
 
     calling(tmp_path, main)
-
-
-PAIRS = [
-    *("TAGS\x01A", "KEYS\x01a b", "KEYS\x01a_b", "WAIT\x01false", "x", "", "TAGS\x01", "标签\x01值", "DELAYED\x01x"),
-    *("__BORNHOST\x01h_1", "BORN_TIMESTAMP\x011", "RECONSUME_TIME\x010", "A_BORN_TIMESTAMP\x01x"),
-]
-
-
-@pytest.mark.parametrize("mark", ["", "TRAN_MSG\x01true\x02"], ids=["plain", "half"])
-def test_plain_messages_are_stored_and_answered_as_drafts_are(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, mark: str
-) -> None:
-    chance = Random(mark)
-    texts = [[*chance.sample(PAIRS, chance.randrange(5)), f"UNIQ_KEY\x01U{number}"] for number in range(100)]
-    for pairs in texts:
-        chance.shuffle(pairs)
-    found: list[tuple[list[dict[str, str]], list[dict[str, Any]], int]] = []
-    drafts = [0]
-    of_send = send.draft_of_send
-
-    def counted(*about: Any) -> Any:
-        drafts[-1] += 1
-        return of_send(*about)
-
-    async def main(served: Serving, caller: Caller) -> None:
-        answers = []
-        for number, pairs in enumerate(texts):
-            text = mark + "\x02".join(pairs) + "\x02" * (number % 2)
-            fields = await caller.sent(b"%d" % number, queue_id=number % 4, i=text)
-            answers.append({name: value for name, value in fields.items() if name != "msgId"})
-        views = [
-            {"body": view.body, "flag": view.flag, "sys_flag": view.sys_flag, "topic": view.topic, **view.properties}
-            for view in iter_records(served.broker.store.log.stretch(0, 1 << 20))
-        ]
-        found.append((answers, views, drafts[-1]))
-
-    monkeypatch.setattr(send, "draft_of_send", counted)
-    calling(tmp_path / "plain", main)
-    drafts.append(0)
-    monkeypatch.setattr(send, "plain_unique", lambda text: b"")
-    monkeypatch.setattr(send, "plain_send", lambda text: None)
-    calling(tmp_path / "drafts", main)
-    (answers, views, few), (others_answers, others_views, all_of_them) = found
-    assert few < len(texts) * 3 // 4
-    assert all_of_them == len(texts) == len(views)
-    assert answers == others_answers
-    assert views == others_views
 
 
 @pytest.mark.parametrize("binary", [False, True], ids=["json", "binary"])
