@@ -12,9 +12,12 @@ import shutil
 import socket
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
+from itertools import cycle, islice
 from pathlib import Path
+from random import SystemRandom
 from types import TracebackType
 from typing import Self
 
@@ -29,6 +32,8 @@ ROCKETMQ = "rocketmq"
 READY_TIMEOUT_S = 90  # the original registers within 5 s, on a busy machine within 30
 COPIED_PAUSE_S = 0.05
 NEIGHBOURS = 3  # from port - 2 to port + 1
+# The system gives none of these to an outgoing connection, which could take it before the server.
+SERVER_PORTS = range(12_002, 32_000, NEIGHBOURS + 1)
 OPENS = (
     "--add-exports=java.base/jdk.internal.ref=ALL-UNNAMED",
     "--add-opens=java.base/java.nio=ALL-UNNAMED",
@@ -362,24 +367,29 @@ def _settings(member: Member) -> list[str]:
 
 
 def free_ports(count: int) -> list[int]:
-    """Find so many ports for brokers, none a neighbour of another one."""
-    found: list[int] = []
-    while len(found) < count:
-        port = free_port()
-        if all(abs(port - other) > NEIGHBOURS for other in found):
-            found.append(port)
+    """Find that number of ports for brokers, none a neighbour of another one or of an earlier one."""
+    turn = islice(_ports(), len(SERVER_PORTS))
+    found = list(islice((port for port in turn if _has_room(port)), count))
+    if len(found) < count:
+        raise BenchmarkError(f"{len(found)} of {count} ports with free neighbours on 127.0.0.1")
     return found
 
 
 def free_port() -> int:
-    """Find a port whose neighbours are free too: a broker takes port, port + 1 and port - 2."""
-    for _ in range(100):
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port = int(probe.getsockname()[1])
-        if _free(port - 2) and _free(port + 1):
-            return port
-    raise BenchmarkError("no three free ports on 127.0.0.1")
+    """Find a port whose neighbours are free too."""
+    return free_ports(1)[0]
+
+
+@cache
+def _ports() -> Iterator[int]:
+    """Go round the ports for servers for ever, from anywhere: other programs look for some, too."""
+    begin = SystemRandom().randrange(len(SERVER_PORTS))
+    return cycle([*SERVER_PORTS[begin:], *SERVER_PORTS[:begin]])
+
+
+def _has_room(port: int) -> bool:
+    """Tell whether a broker can listen there: it takes port - 2, port and port + 1."""
+    return all(map(_free, (port - 2, port, port + 1)))
 
 
 def _free(port: int) -> bool:

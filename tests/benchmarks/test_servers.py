@@ -1,5 +1,6 @@
 """What a side is started with: its processes, their places and their keys."""
 
+import socket
 from itertools import pairwise
 from pathlib import Path
 
@@ -75,6 +76,20 @@ def test_the_original_is_told_of_a_certificate_as_properties(tmp_path: Path, mon
 def test_ports_keep_apart() -> None:
     ports = sorted(free_ports(8))
     assert all(after - before > servers.NEIGHBOURS for before, after in pairwise(ports))
+    assert set(ports) <= set(servers.SERVER_PORTS)
+
+
+def test_no_port_is_given_twice() -> None:
+    assert not {*free_ports(8)} & {*free_ports(8)}
+
+
+def test_a_port_has_free_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second = free_ports(2)
+    with socket.create_server(("127.0.0.1", first + 1)):
+        monkeypatch.setattr(servers, "_ports", lambda: iter([first, second]))
+        assert free_ports(1) == [second]
+        with pytest.raises(BenchmarkError, match="1 of 2 ports"):
+            free_ports(2)
 
 
 def test_a_side_is_ready_when_its_slaves_have_all(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,16 +6,27 @@ use std::io;
 use std::time::Instant;
 
 use crate::frames;
-use crate::http2::Http2;
+use crate::http2::{error_name, End, Http2, Method, Piece};
 use crate::options::Options;
 use crate::worker::{failed, Worker, SUCCESS};
 
-const SEND: &str = "/apache.rocketmq.v2.MessagingService/SendMessage";
-const RECEIVE: &str = "/apache.rocketmq.v2.MessagingService/ReceiveMessage";
-const ACK: &str = "/apache.rocketmq.v2.MessagingService/AckMessage";
-const TELEMETRY: &str = "/apache.rocketmq.v2.MessagingService/Telemetry";
+/// Time for a call, also for one that waits for messages.
+pub(crate) const TIMEOUT: &str = "30S";
+static SEND: Method =
+    Method { path: "/apache.rocketmq.v2.MessagingService/SendMessage", timeout: TIMEOUT };
+static RECEIVE: Method =
+    Method { path: "/apache.rocketmq.v2.MessagingService/ReceiveMessage", timeout: TIMEOUT };
+static ACK: Method =
+    Method { path: "/apache.rocketmq.v2.MessagingService/AckMessage", timeout: TIMEOUT };
+/// The stream stays open as long as its client lives, so the official Java client gives it 60
+/// years. RocketMQ's proxy resets it when its time is over.
+static TELEMETRY: Method =
+    Method { path: "/apache.rocketmq.v2.MessagingService/Telemetry", timeout: "31536000M" };
 pub(crate) const OK: u64 = 20_000;
 const NO_MESSAGE: u64 = 40_401;
+const TOO_MANY_REQUESTS: u64 = 42_900;
+/// Codes from here on are failures of the server.
+const SERVER_FAILURES: u64 = 50_000;
 const PREFIX_BYTES: usize = 5;
 const BUFFER_BYTES: usize = 256 << 10;
 /// Longer than a round: what is not acknowledged at once is a fault, not a part of the load.
@@ -39,17 +50,12 @@ impl Worker {
             for _ in 0..self.options.depth {
                 let id = frames::message_id(self.number, key);
                 key += 1;
-                http2.call(SEND, &send(&self.options, &id), true)?;
+                http2.call(&SEND, &send(&self.options, &id), true)?;
             }
             http2.flush()?;
             let mut accepted = 0;
-            for (_, messages) in answers(&mut http2, self.options.depth)? {
-                let answer =
-                    messages.first().ok_or_else(|| failed("an answer without a message"))?;
-                match code(answer) {
-                    Some(OK) => accepted += 1,
-                    other => self.shared.refuse(other.unwrap_or(0) as i64, answer),
-                }
+            for answer in answers(&mut http2, self.options.depth)? {
+                accepted += u64::from(self.check(&answer)? == Some(OK));
             }
             self.finish_round(start, accepted);
         }
@@ -66,22 +72,19 @@ impl Worker {
         }
         begin(&mut http2, &settings(&self.options.topic, &group))?;
         let request = receive(&self.options, &group, &self.broker);
+        let mut acks: Vec<Acknowledgement> = Vec::new();
         while !self.shared.stopped() {
             let start = Instant::now();
             for _ in 0..self.options.depth {
-                http2.call(RECEIVE, &request, true)?;
+                http2.call(&RECEIVE, &request, true)?;
             }
             http2.flush()?;
-            let mut count = 0;
-            let mut acks = 0;
-            for (_, messages) in answers(&mut http2, self.options.depth)? {
+            for answer in answers(&mut http2, self.options.depth)? {
                 let now = frames::now_us();
-                let entries: Vec<_> = messages.iter().filter_map(|one| received(one)).collect();
+                let messages = answer.messages.iter();
+                let entries: Vec<_> = messages.filter_map(|one| received(one)).collect();
                 if entries.is_empty() {
-                    let first = messages.first().ok_or_else(|| failed("an empty answer"))?;
-                    if code(first) != Some(NO_MESSAGE) {
-                        self.shared.refuse(code(first).unwrap_or(0) as i64, first);
-                    }
+                    self.check(&answer)?;
                     continue;
                 }
                 if waits {
@@ -89,15 +92,21 @@ impl Worker {
                         self.finish(now.saturating_sub(self.options.due_us(stamp)), 1);
                     }
                 }
-                count += entries.len() as u64;
-                http2.call(ACK, &acknowledge(&self.options.topic, &group, &entries), true)?;
-                acks += 1;
+                let request = acknowledge(&self.options.topic, &group, &entries);
+                acks.push(Acknowledgement { request, messages: entries.len() as u64 });
+            }
+            let mut pending = HashMap::with_capacity(acks.len());
+            for ack in acks.drain(..) {
+                pending.insert(http2.call(&ACK, &ack.request, true)?, ack);
             }
             http2.flush()?;
-            for (_, messages) in answers(&mut http2, acks)? {
-                let answer = messages.first().ok_or_else(|| failed("an empty answer"))?;
-                if code(answer) != Some(OK) {
-                    self.shared.refuse(code(answer).unwrap_or(0) as i64, answer);
+            let mut count = 0;
+            for answer in answers(&mut http2, pending.len())? {
+                let ack = pending.remove(&answer.id).ok_or_else(|| failed("a foreign answer"))?;
+                match self.check(&answer)? {
+                    Some(OK) => count += ack.messages,
+                    Some(code) if !is_passing(code) => (),
+                    _ => acks.push(ack), // with those of the next round
                 }
             }
             if !waits && count > 0 {
@@ -106,23 +115,68 @@ impl Worker {
         }
         Ok(())
     }
+
+    /// The code of an answer; None if the server reset the call. Counts all but success, which is
+    /// of receives without a message that there is none.
+    pub(crate) fn check(&self, answer: &Answer) -> io::Result<Option<u64>> {
+        let path = answer.method.path;
+        if let Some(code) = answer.reset {
+            self.shared.refuse(format!("reset {}", error_name(code)), path.as_bytes());
+            return Ok(None);
+        }
+        let first = answer.messages.first();
+        let first = first.ok_or_else(|| failed(format!("{path}: an answer without a message")))?;
+        let code = code(first).unwrap_or(0);
+        if code != (if *answer.method == RECEIVE { NO_MESSAGE } else { OK }) {
+            self.shared.refuse(code, first);
+        }
+        Ok(Some(code))
+    }
+}
+
+struct Acknowledgement {
+    request: Vec<u8>,
+    messages: u64,
+}
+
+/// Whether clients acknowledge again after an answer with that code.
+fn is_passing(code: u64) -> bool {
+    code == TOO_MANY_REQUESTS || code >= SERVER_FAILURES
 }
 
 /// Opens the stream with a client's settings, and waits for those of the proxy.
 pub(crate) fn begin(http2: &mut Http2, settings: &[u8]) -> io::Result<()> {
-    http2.call(TELEMETRY, settings, false)?;
+    http2.call(&TELEMETRY, settings, false)?;
     http2.flush()?;
     loop {
         match http2.piece()? {
-            Some(piece) if piece.ends => return Err(failed("the proxy refuses the settings")),
+            Some(Piece { end: Some(end), .. }) => return Err(ended(&end)),
             Some(piece) if !piece.data.is_empty() => return Ok(()),
             _ => (),
         }
     }
 }
 
-/// Waits for so many answers; gives the messages of each.
-pub(crate) fn answers(http2: &mut Http2, count: usize) -> io::Result<Vec<(u32, Vec<Vec<u8>>)>> {
+fn ended(end: &End) -> io::Error {
+    match end {
+        End::Answered => failed("the proxy ended the stream of telemetry"),
+        End::Reset(code) => {
+            let code = error_name(*code);
+            failed(format!("the proxy reset the stream of telemetry: {code}"))
+        }
+    }
+}
+
+/// The messages of an answer, or the error code of a reset.
+pub(crate) struct Answer {
+    pub id: u32,
+    pub method: &'static Method,
+    pub messages: Vec<Vec<u8>>,
+    pub reset: Option<u32>,
+}
+
+/// Waits for the ends of that number of calls.
+pub(crate) fn answers(http2: &mut Http2, count: usize) -> io::Result<Vec<Answer>> {
     let mut open: HashMap<u32, Vec<u8>> = HashMap::new();
     let mut whole = Vec::with_capacity(count);
     while whole.len() < count {
@@ -130,12 +184,22 @@ pub(crate) fn answers(http2: &mut Http2, count: usize) -> io::Result<Vec<(u32, V
             Some(piece) => piece,
             None => continue,
         };
+        if *piece.method == TELEMETRY {
+            match piece.end {
+                Some(end) => return Err(ended(&end)),
+                None => continue,
+            }
+        }
         if !piece.data.is_empty() {
             open.entry(piece.id).or_default().extend_from_slice(&piece.data);
         }
-        if piece.ends {
+        if let Some(end) = piece.end {
             let data = open.remove(&piece.id).unwrap_or_default();
-            whole.push((piece.id, messages(&data)?));
+            let (messages, reset) = match end {
+                End::Answered => (messages(&data)?, None),
+                End::Reset(code) => (Vec::new(), Some(code)),
+            };
+            whole.push(Answer { id: piece.id, method: piece.method, messages, reset });
         }
     }
     Ok(whole)

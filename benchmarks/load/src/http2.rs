@@ -27,6 +27,30 @@ const WINDOW_UPDATE: u8 = 8;
 const END_STREAM: u8 = 1;
 const ACK: u8 = 1;
 const END_HEADERS: u8 = 4;
+/// HTTP/2's error codes, from 0 on.
+const ERRORS: [&str; 14] = [
+    "NO_ERROR",
+    "PROTOCOL_ERROR",
+    "INTERNAL_ERROR",
+    "FLOW_CONTROL_ERROR",
+    "SETTINGS_TIMEOUT",
+    "STREAM_CLOSED",
+    "FRAME_SIZE_ERROR",
+    "REFUSED_STREAM",
+    "CANCEL",
+    "COMPRESSION_ERROR",
+    "CONNECT_ERROR",
+    "ENHANCE_YOUR_CALM",
+    "INADEQUATE_SECURITY",
+    "HTTP_1_1_REQUIRED",
+];
+
+/// A method of a service, and the time that a client gives its calls, as gRPC writes it.
+#[derive(PartialEq, Eq)]
+pub struct Method {
+    pub path: &'static str,
+    pub timeout: &'static str,
+}
 
 pub struct Http2 {
     stream: Stream,
@@ -42,13 +66,24 @@ pub struct Http2 {
     window: i64,
     read: u32,
     calls: u64,
+    /// Pending calls, with their methods.
+    open: Vec<(u32, &'static Method)>,
 }
 
-/// What a frame brought: data of a call, and whether the call is over.
+/// What a frame brought: data of a pending call, or its end.
 pub struct Piece {
     pub id: u32,
+    pub method: &'static Method,
     pub data: Vec<u8>,
-    pub ends: bool,
+    pub end: Option<End>,
+}
+
+/// End of a call.
+pub enum End {
+    /// All of the answer came.
+    Answered,
+    /// The server gave the call up, with an error code.
+    Reset(u32),
 }
 
 impl Http2 {
@@ -67,6 +102,7 @@ impl Http2 {
             window: DEFAULT_WINDOW,
             read: 0,
             calls: 0,
+            open: Vec::new(),
         };
         let mut settings = Vec::new();
         for (key, value) in [(2_u16, 0), (4, WINDOW)] {
@@ -80,10 +116,11 @@ impl Http2 {
     }
 
     /// Begins a call with one message; it leaves with `flush`. Gives its number.
-    pub fn call(&mut self, path: &'static str, message: &[u8], ends: bool) -> Result<u32> {
+    pub fn call(&mut self, method: &'static Method, message: &[u8], ends: bool) -> Result<u32> {
         let id = self.next_id;
         self.next_id += 2;
-        let block = self.block(path);
+        self.open.push((id, method));
+        let block = self.block(method);
         self.frame(HEADERS, END_HEADERS, id, &block);
         let mut data = vec![0];
         data.extend_from_slice(&(message.len() as u32).to_be_bytes());
@@ -105,7 +142,8 @@ impl Http2 {
         self.stream.flush()
     }
 
-    /// Waits for the next frame; None if it belongs to no call.
+    /// Waits for the next frame; None if it belongs to no pending call. So a reset behind a whole
+    /// answer is none: it changes nothing.
     pub fn piece(&mut self) -> Result<Option<Piece>> {
         let length = loop {
             let bytes = &self.buffer[self.start..self.end];
@@ -124,7 +162,7 @@ impl Http2 {
         let (kind, flags) = (frame[3], frame[4]);
         let id = u32::from_be_bytes([frame[5] & 0x7f, frame[6], frame[7], frame[8]]);
         let payload = &frame[HEAD_BYTES..];
-        let ends = flags & END_STREAM != 0;
+        let end = (flags & END_STREAM != 0).then_some(End::Answered);
         match kind {
             DATA => {
                 self.read += payload.len() as u32;
@@ -133,9 +171,9 @@ impl Http2 {
                     self.read = 0;
                     self.flush()?;
                 }
-                return Ok(Some(Piece { id, data: payload.to_vec(), ends }));
+                return Ok(self.piece_of(id, payload, end));
             }
-            HEADERS => return Ok(Some(Piece { id, data: Vec::new(), ends })),
+            HEADERS => return Ok(self.piece_of(id, &[], end)),
             SETTINGS if flags & ACK == 0 => {
                 self.frame(SETTINGS, ACK, 0, &[]);
                 self.flush()?;
@@ -145,14 +183,29 @@ impl Http2 {
                 self.flush()?;
             }
             WINDOW_UPDATE if id == 0 => {
-                let more = [payload[0] & 0x7f, payload[1], payload[2], payload[3]];
-                self.window += i64::from(u32::from_be_bytes(more));
+                self.window += i64::from(word(payload, 0)? & WINDOW);
             }
-            RESET => return Err(invalid("the server reset a call")),
-            GOAWAY => return Err(invalid("the server says goodbye")),
+            RESET => {
+                let code = word(payload, 0)?;
+                return Ok(self.piece_of(id, &[], Some(End::Reset(code))));
+            }
+            GOAWAY => {
+                let code = error_name(word(payload, 4)?);
+                let debug = String::from_utf8_lossy(&payload[8..]);
+                return Err(invalid(&format!("the server says goodbye: {code} {debug}")));
+            }
             _ => (),
         }
         Ok(None)
+    }
+
+    fn piece_of(&mut self, id: u32, data: &[u8], end: Option<End>) -> Option<Piece> {
+        let at = self.open.iter().position(|(open, _)| *open == id)?;
+        let (_, method) = self.open[at];
+        if end.is_some() {
+            self.open.swap_remove(at);
+        }
+        Some(Piece { id, method, data: data.to_vec(), end })
     }
 
     fn fill(&mut self) -> Result<()> {
@@ -186,12 +239,12 @@ impl Http2 {
 
     /// The header block of a call: fields that are in the server's table or get into it, and those
     /// that differ in each call.
-    fn block(&mut self, path: &'static str) -> Vec<u8> {
+    fn block(&mut self, method: &Method) -> Vec<u8> {
         let mut block = vec![0x83, 0x86]; // POST, http
         let authority = self.authority.clone();
         let client_id = self.client_id.clone();
         let fields = [
-            (":path", path),
+            (":path", method.path),
             (":authority", &authority),
             ("content-type", "application/grpc"),
             ("te", "trailers"),
@@ -200,7 +253,7 @@ impl Http2 {
             ("x-mq-language", "JAVA"),
             ("x-mq-client-version", "5.2.0"),
             ("x-mq-client-id", &client_id),
-            ("grpc-timeout", "30S"),
+            ("grpc-timeout", method.timeout),
         ];
         for (name, value) in fields {
             match self.known.iter().position(|known| known == value) {
@@ -222,6 +275,17 @@ impl Http2 {
     }
 }
 
+/// Name and number of an HTTP/2 error code.
+pub fn error_name(code: u32) -> String {
+    let name = ERRORS.get(code as usize).unwrap_or(&"unknown");
+    format!("{name} ({code})")
+}
+
+fn word(payload: &[u8], at: usize) -> Result<u32> {
+    let bytes = payload.get(at..at + 4).ok_or_else(|| invalid("a frame that is too short"))?;
+    Ok(u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]))
+}
+
 fn literal(block: &mut Vec<u8>, name: &str, value: &str) {
     block.push(0);
     text(block, name);
@@ -236,4 +300,71 @@ fn text(block: &mut Vec<u8>, value: &str) {
 
 fn invalid(what: &str) -> Error {
     Error::new(ErrorKind::InvalidData, what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::TcpListener;
+
+    static METHOD: Method = Method { path: "/service/Method", timeout: "30S" };
+    static LATER: Method = Method { path: "/service/Later", timeout: "1M" };
+
+    fn frame(kind: u8, flags: u8, id: u8, payload: &[u8]) -> Vec<u8> {
+        let mut frame = vec![0, 0, payload.len() as u8, kind, flags, 0, 0, 0, id];
+        frame.extend_from_slice(payload);
+        frame
+    }
+
+    /// A client with calls 1 and 3, and what a server writes to it.
+    fn client(written: &[Vec<u8>]) -> Http2 {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let mut http2 = Http2::open(listener.local_addr().unwrap(), "id".into(), 64).unwrap();
+        http2.call(&METHOD, b"a", true).unwrap();
+        http2.call(&LATER, b"b", true).unwrap();
+        listener.accept().unwrap().0.write_all(&written.concat()).unwrap();
+        http2
+    }
+
+    #[test]
+    fn takes_a_reset_behind_an_answer() {
+        let mut http2 = client(&[
+            frame(DATA, 0, 1, b"data"),
+            frame(HEADERS, END_STREAM | END_HEADERS, 1, &[]),
+            frame(RESET, 0, 1, &[0, 0, 0, 0]),
+        ]);
+        let piece = http2.piece().unwrap().unwrap();
+        assert_eq!((piece.id, &piece.data[..], piece.end.is_none()), (1, &b"data"[..], true));
+        let end = http2.piece().unwrap().unwrap().end;
+        assert!(matches!(end, Some(End::Answered)));
+        assert!(http2.piece().unwrap().is_none());
+    }
+
+    #[test]
+    fn names_the_code_of_a_reset() {
+        let mut http2 = client(&[frame(RESET, 0, 3, &[0, 0, 0, 8]), frame(DATA, 0, 3, b"late")]);
+        let piece = http2.piece().unwrap().unwrap();
+        assert!(piece.id == 3 && *piece.method == LATER);
+        assert!(matches!(piece.end, Some(End::Reset(8))));
+        assert!(http2.piece().unwrap().is_none());
+        assert_eq!((error_name(8), error_name(99)), ("CANCEL (8)".into(), "unknown (99)".into()));
+    }
+
+    #[test]
+    fn says_why_the_server_goes() {
+        let mut http2 = client(&[frame(GOAWAY, 0, 0, b"\0\0\0\x01\0\0\0\x0btoo_many_pings")]);
+        let text = http2.piece().err().unwrap().to_string();
+        assert_eq!(text, "the server says goodbye: ENHANCE_YOUR_CALM (11) too_many_pings");
+        assert!(client(&[frame(RESET, 0, 1, &[8])]).piece().is_err());
+    }
+
+    #[test]
+    fn gives_each_method_its_time() {
+        let mut http2 = client(&[]);
+        for (method, time) in [(&METHOD, "30S"), (&LATER, "1M")] {
+            let index = http2.known.iter().position(|known| known == time).unwrap();
+            let place = 0x80 | (FIRST_OWN + http2.known.len() - 1 - index) as u8;
+            assert!(http2.block(method).contains(&place), "the server has {time} in its table");
+        }
+    }
 }

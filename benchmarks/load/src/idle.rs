@@ -7,12 +7,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::frames;
-use crate::grpc::{all, answers, begin, bytes, code, number, resource, seconds, OK};
-use crate::http2::Http2;
+use crate::grpc::{all, answers, begin, bytes, number, resource, seconds, OK, TIMEOUT};
+use crate::http2::{Http2, Method};
 use crate::options::Options;
 use crate::worker::{failed, Worker, SUCCESS};
 
-const HEARTBEAT: &str = "/apache.rocketmq.v2.MessagingService/Heartbeat";
+static HEARTBEAT: Method =
+    Method { path: "/apache.rocketmq.v2.MessagingService/Heartbeat", timeout: TIMEOUT };
 const PRODUCER: u64 = 1;
 const PUSH_CONSUMER: u64 = 2;
 const JAVA: u64 = 1;
@@ -55,13 +56,11 @@ impl Worker {
                 due += pause;
                 let start = Instant::now();
                 let number = self.number + turn * self.options.workers();
-                http2.call(HEARTBEAT, &requests[usize::from(is_consumer(number))], true)?;
+                http2.call(&HEARTBEAT, &requests[usize::from(is_consumer(number))], true)?;
                 http2.flush()?;
-                for (_, messages) in answers(http2, 1)? {
-                    let answer = messages.first().ok_or_else(|| failed("an empty answer"))?;
-                    match code(answer) {
-                        Some(OK) => self.finish_round(start, 1),
-                        other => self.shared.refuse(other.unwrap_or(0) as i64, answer),
+                for answer in answers(http2, 1)? {
+                    if self.check(&answer)? == Some(OK) {
+                        self.finish_round(start, 1);
                     }
                 }
             }

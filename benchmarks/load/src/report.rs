@@ -77,8 +77,8 @@ fn quantiles(shared: &Shared) -> (f64, f64, f64) {
 
 fn refused(shared: &Shared) -> String {
     shared.with_results(|results| {
-        let codes: Vec<String> =
-            results.refused.iter().map(|(code, count)| format!("\"{code}\":{count}")).collect();
-        format!("{{{}}}", codes.join(","))
+        let counts: Vec<String> =
+            results.refused.iter().map(|(reason, count)| format!("\"{reason}\":{count}")).collect();
+        format!("{{{}}}", counts.join(","))
     })
 }

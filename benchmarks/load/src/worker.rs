@@ -27,7 +27,8 @@ pub struct Shared {
 #[derive(Default)]
 pub struct Results {
     pub rounds: Histogram,
-    pub refused: BTreeMap<i64, u64>,
+    /// By code, or by the name of a reset.
+    pub refused: BTreeMap<String, u64>,
     failure: Option<String>,
 }
 
@@ -59,9 +60,9 @@ impl Shared {
         self.with_results(|results| results.failure.clone())
     }
 
-    pub(crate) fn refuse(&self, code: i64, header: &[u8]) {
+    pub(crate) fn refuse(&self, reason: impl ToString, header: &[u8]) {
         self.with_results(|results| {
-            let count = results.refused.entry(code).or_default();
+            let count = results.refused.entry(reason.to_string()).or_default();
             *count += 1;
             if *count == 1 {
                 eprintln!("firearrow-load: refused: {}", String::from_utf8_lossy(header));
