@@ -94,6 +94,7 @@ class Direct:
         fields = {"x-mq-client-id": self.client_id, "x-mq-client-version": "5.1.2", **(metadata or {})}
         self.fields = {name.encode(): value.encode() for name, value in fields.items()}
         self.attached: Any = None
+        self.named: tuple[bytes, str] | None = None
         self.is_open = True
 
     def detach(self, attached: object) -> None:

@@ -608,6 +608,20 @@ def test_giving_up_ends_the_connection() -> None:
     assert connection.http2.held_bytes == 0
 
 
+def test_a_request_may_begin_with_rows_and_go_on_with_fields_that_choose_its_method() -> None:
+    connection = Connection()
+    rows = b"\x83\x86"  # :method and :scheme
+    for stream_id, path in ((1, b"/a"), (3, b"/b")):
+        [(stream, _, _)] = connection.say(h2.headers(stream_id, rows + b"\x04\x02" + path, ends=True))
+        assert stream.fields == {b":method": b"POST", b":scheme": b"http", b":path": path}
+        assert stream.head.first is None
+    assert connection.say(h2.headers(5, rows, ends=True)) == []
+    assert connection.say(h2.headers(7, rows + b"\x04\x02/a\x83", ends=True)) == []
+    [(stream, _, _)] = connection.say(h2.headers(9, rows + b"\x84\x00\x01a\x01b", ends=True))
+    assert stream.head.first is not None
+    assert stream.head.first.fields == {b":method": b"POST", b":scheme": b"http", b":path": b"/"}
+
+
 # --- all together ---
 
 

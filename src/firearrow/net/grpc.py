@@ -309,7 +309,7 @@ class GrpcPeer(asyncio.Protocol):
         *("_backlog", "_backlog_bytes", "_called_before", "_host", "_idle_since", "_is_dropped", "_is_leaving"),
         *("_methods", "_outgoing", "_own_bytes", "_paused", "_probed_before", "_transport", "_waits", "_was_full"),
         *("address", "attached", "heard", "heard_before", "host_bytes", "http2", "is_planned", "message_bytes_max"),
-        *("partial_bytes", "received_ms"),
+        *("named", "partial_bytes", "received_ms"),
     )
 
     def __init__(
@@ -343,6 +343,8 @@ class GrpcPeer(asyncio.Protocol):
         """Object of the handlers for this connection. Its ``pause`` is called when the client leaves too much unread,
         ``resume`` when it has caught up, ``close`` at the end.
         """
+        self.named: tuple[bytes, str] | None = None
+        """Name of the client by the handlers, with the header field that has named it."""
         self._was_full = False
 
     def begin(self, hello: bytes) -> None:

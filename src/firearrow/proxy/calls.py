@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Mapping
-from functools import lru_cache
 from typing import Final, NamedTuple, Protocol, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -27,7 +26,6 @@ log = logging.getLogger(__name__)
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 CLIENT_ID_CHARS_MAX: Final = 255  # a broker keeps no longer one
-CLIENT_IDS_MAX: Final = 1024  # that are remembered as checked; about 400 bytes each
 TURN_PARTS: Final = 64  # of a request, handled in one turn; each may take some 30 µs
 REQUEST_BYTES_MAX: Final = 1024 * 1024
 """Of a request without messages: a longer one would take long to read. RocketMQ has only the limit of all requests."""
@@ -116,16 +114,16 @@ def client_id_of(call: Call) -> str:
 
     Source: RocketMQ's ``GrpcMessagingApplication#validateContext``.
     """
-    return _client_id(call.fields.get(b"x-mq-client-id", b""))
-
-
-@lru_cache(CLIENT_IDS_MAX)
-def _client_id(field: bytes) -> str:
+    field = call.fields.get(b"x-mq-client-id", b"")
+    peer = call.peer
+    if peer.named is not None and peer.named[0] == field:
+        return peer.named[1]
     client_id = field.decode("utf-8", "replace")
     if not client_id.strip():
         raise ProxyError(Code.CLIENT_ID_REQUIRED, "client id cannot be empty")
     if len(client_id) > CLIENT_ID_CHARS_MAX:
         raise ProxyError(Code.CLIENT_ID_REQUIRED, f"client id is longer than {CLIENT_ID_CHARS_MAX} characters")
+    peer.named = field, client_id
     return client_id
 
 
