@@ -41,6 +41,8 @@ class Scheduler(Protocol):
 
 Soon = Callable[[Callable[[], None]], object]
 """The event loop's `call_soon`: it calls a function after the present step."""
+Later = Callable[[float, Callable[[], None]], object]
+"""The event loop's `call_later`: it calls a function after some seconds."""
 
 
 class Alarm:

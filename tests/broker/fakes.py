@@ -284,7 +284,7 @@ class FakeBroker:
         self.locks = QueueLocks(self.clock)
         self.filters = ConsumerFilters(self.settings, self.clock, root)
         self.stats = BrokerStats(self.clock, config.broker_cluster_name)
-        notices = MemberNotices(self.settings, self.clients, self._soon)
+        notices = MemberNotices(self.settings, self.clients, self._soon, lambda _, call: self._soon(call))
         self.clients.changed.listen(notices.changed)
         self.channel, self.waiting, store = FakeChannel(), None, cast(MessageStore, self.store)
         self.held, self.scheduler = HeldPulls(store, self.clock), HandScheduler(self.clock)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Final
 
@@ -11,7 +11,7 @@ from firearrow.broker.events import GroupLeft, MembersChanged
 from firearrow.broker.feature import Base, Feature, Handlers
 from firearrow.broker.groups.assignment import AssignmentProcessor, RequestModes
 from firearrow.broker.groups.clientprocessor import ClientProcessor
-from firearrow.broker.groups.clients import ClientRegistry
+from firearrow.broker.groups.clients import ClientChannel, ClientRegistry
 from firearrow.broker.groups.filters import ConsumerFilters
 from firearrow.broker.groups.locks import QueueLocks
 from firearrow.broker.groups.processor import GroupAdminProcessor
@@ -21,9 +21,10 @@ from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.storage.saving import Saving
 from firearrow.net.server import ConnectionClosed
-from firearrow.services import Service, Soon
+from firearrow.services import Later, Service, Soon
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import request
+from firearrow.wire.frame import AnyCommand
 
 CLIENT_SWEEP_SECONDS: Final = 10.0
 FILTER_SECONDS: Final = 10.0  # between writes of consumers' expressions, as RocketMQ
@@ -63,7 +64,8 @@ class GroupFeature(Feature):
     def listen(self) -> None:
         """Notify members of changes of their group, and remove clients whose connection is closed."""
         listen = self._base.events.listen
-        notices = MemberNotices(self._base.settings, self.clients, self._base.loop.call_soon)
+        loop = self._base.loop
+        notices = MemberNotices(self._base.settings, self.clients, loop.call_soon, loop.call_later)
         listen(MembersChanged, notices.changed)
         listen(GroupLeft, lambda left: self.filters.unregister(left.group))
         listen(ConnectionClosed, lambda closed: self.clients.forget(closed.peer))
@@ -134,23 +136,31 @@ def group_handlers(
 # again. Java: DefaultConsumerIdsChangeListener.
 
 
-NOTIFIED_AT_ONCE_MAX: Final = 200
-"""Limit of the groups whose members are notified in one turn. The end of one connection may change thousands of groups.
+NOTICES_AT_ONCE_MAX: Final = 500
+"""Limit of the notices, and of the groups, of one turn. One end of a connection may change thousands of groups, and a
+group may have thousands of members.
+"""
+NOTICE_SECONDS: Final = 0.0001
+"""Rest of the notices for each that was sent. When thousands of members join one by one, each would otherwise get a
+notice for each other one.
 """
 
 
 class MemberNotices:
     """Notify members of changed groups by a one-way request (40); groups that broadcast have nothing to divide.
 
-    All changes until ``soon`` makes its call cost each member one notice. When a whole group is switched off, each
-    other member that leaves would otherwise cost one.
+    All changes until ``soon`` makes its call, or ``later`` behind a rest, cost each member one notice. When a whole
+    group is switched off, each other member that leaves would otherwise cost one.
     """
 
-    def __init__(self, settings: Settings, clients: ClientRegistry, soon: Soon) -> None:
+    def __init__(self, settings: Settings, clients: ClientRegistry, soon: Soon, later: Later) -> None:
         self._settings = settings
         self._clients = clients
         self._soon = soon
+        self._later = later
         self._groups: dict[str, None] = {}
+        self._notices = self._next_notices()
+        self._is_planned = False
 
     def changed(self, change: MembersChanged) -> None:
         """Notify the members of a changed group."""
@@ -158,19 +168,29 @@ class MemberNotices:
         wanted = change.notify and self._settings.broker.notify_consumer_ids_changed_enable
         if group is None or group.is_broadcasting or not wanted:
             return
-        first = not self._groups
         self._groups[group.name] = None
-        if first:
+        if not self._is_planned:
+            self._is_planned = True
             self._soon(self._tell)
 
     def _tell(self) -> None:
-        changed = list(islice(self._groups, NOTIFIED_AT_ONCE_MAX))
-        for name in changed:
+        notices = list(islice(self._notices, NOTICES_AT_ONCE_MAX))
+        if len(notices) < NOTICES_AT_ONCE_MAX:  # it has ended
+            self._notices = self._next_notices()
+        for channel, command in filter(None, notices):
+            channel.push(command)
+        self._is_planned = bool(notices)
+        if notices:
+            self._later(len(notices) * NOTICE_SECONDS, self._tell)
+
+    def _next_notices(self) -> Iterator[tuple[ClientChannel, AnyCommand] | None]:
+        """Take one changed group after the other; None for each, then a notice for each of its members."""
+        while self._groups:
+            name = next(iter(self._groups))
             del self._groups[name]
-        if self._groups:
-            self._soon(self._tell)
-        for group in filter(None, map(self._clients.consumer_group, changed)):
-            command = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": group.name}, oneway=True)
-            for channel in list(group.members):
+            yield None
+            group = self._clients.consumer_group(name)
+            command = request(RequestCode.NOTIFY_CONSUMER_IDS_CHANGED, {"consumerGroup": name}, oneway=True)
+            for channel in [] if group is None else list(group.members):
                 if not channel.is_loopback:
-                    channel.push(command)
+                    yield channel, command
