@@ -38,7 +38,7 @@ UNLIMITED = ProxyConfig(
 
 def refusal_of(send: Send) -> tuple[int, str] | None:
     try:
-        check_send(send.request, CONFIG, NOW_MS)
+        check_send(send.request.messages, CONFIG, NOW_MS)
     except ProxyError as error:
         return error.code, error.message
     return None

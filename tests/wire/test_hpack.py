@@ -304,10 +304,11 @@ def test_a_block_is_understood_until_it_is_remembered() -> None:
     decoder.decode(b"\x40\x01a\x01b")
     assert [decoder.decode(b"\xbe") for _ in range(3)] == [2, 2, 2]
     assert understood[1:] == [(None, [(b"a", b"b")])]
-    assert [decoder.decode(b"\xbe\x00\x01n\x011") for _ in range(4)] == [3, 4, 4, 4]
+    assert [decoder.decode(b"\xbe\x00\x01n\x011") for _ in range(2)] == [3, 4]
     assert understood[2:] == 2 * [(2, [(b"n", b"1")])]
+    assert [decoder.decode(b"\x00\x01n\x011") for _ in range(4)] == [5, 6, 6, 6]
     decoder.decode(b"\x40\x01c\x01d")
-    assert decoder.decode(b"\xbe") == 6
+    assert decoder.decode(b"\xbe") == 8
     assert understood[-1] == (None, [(b"c", b"d")])
 
 

@@ -78,8 +78,8 @@ class Producing:
     async def send(self, context: Context, request: SendMessageRequest) -> SendMessageResponse:
         """Store messages, and answer with the result of each."""
         now_ms = self._clock.now_ms()
-        check_send(request, self._config, now_ms)
         messages = list(request.messages)
+        check_send(messages, self._config, now_ms)
         topic = messages[0].topic.name
         sender = context.address
         found = [properties_of(message, self._config, sender=sender, now_ms=now_ms) for message in messages]
@@ -92,7 +92,7 @@ class Producing:
         link = context.link
         sent: list[tuple[Message, str, Reply[AnyCommand]]] = []
         for message, text in zip(messages, texts, strict=True):
-            key = queue_key_of((message,))
+            key = queue_key_of(message)
             broker, queue_id = queue_for(key, queues) if key else self._turns_of(topic).queue_of(queues)
             command = _send_of(message, topic, broker, queue_id, text)
             sent.append((message, broker, link.call(broker, command, SEND_MS_MAX)))

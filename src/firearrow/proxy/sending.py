@@ -23,7 +23,7 @@ Source: RocketMQ's ``SendMessageActivity#buildMessageProperty``, ``#buildSysFlag
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Final
 
 from firearrow.errors import MessageError
@@ -118,13 +118,8 @@ def text_of(properties: Mapping[str, str]) -> str:
         raise ProxyError(Code.BAD_REQUEST, str(error)) from None
 
 
-def queue_key_of(messages: Sequence[Message]) -> str:
-    """Return the text that chooses the queue of a send: its message group or its lite topic, or nothing.
-
-    Several messages in one send have none.
-    """
-    if len(messages) != 1:
-        return ""
-    system = messages[0].system_properties
+def queue_key_of(message: Message) -> str:
+    """Return the text that chooses the queue of a message: its message group or its lite topic, or nothing."""
+    system = message.system_properties
     group = system.message_group
     return system.lite_topic if is_blank(group) else group

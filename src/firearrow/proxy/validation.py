@@ -17,7 +17,7 @@ Source: RocketMQ's ``GrpcValidator``, ``SendMessageActivity``, ``Validators``, `
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from firearrow.message import names
@@ -29,7 +29,6 @@ from firearrow.proxy.messages import (
     FilterType,
     Message,
     MessageType,
-    SendMessageRequest,
     Settings,
     SystemProperties,
 )
@@ -190,9 +189,8 @@ def check_delivery_ms(delivery_ms: int, config: ProxyConfig, now_ms: int) -> Non
 # --- messages to send ---
 
 
-def check_send(request: SendMessageRequest, config: ProxyConfig, now_ms: int) -> None:
+def check_send(messages: Sequence[Message], config: ProxyConfig, now_ms: int) -> None:
     """Check a send: the topic of the first message, then each message. ``now_ms`` is the time in ms since 1970."""
-    messages = list(request.messages)
     if not messages:
         raise ProxyError(Code.MESSAGE_CORRUPTED, "no message to send")
     topic = messages[0].topic

@@ -17,9 +17,9 @@ the bit that tells of a Huffman code) and its bytes.
 
 Two things make it cheap. Huffman codes are read byte by byte by a table of the states between codes; a row of it is
 made when a text first needs it. That takes 4 µs for a UUID, bit by bit it takes 12. Texts that repeat are remembered,
-by all connections together. A block that has changed no table is remembered when it comes again. Blocks of RocketMQ's
-clients never do, since each call has an id. So the meaning of the rows at the beginning of a block is remembered, too,
-which saves 3 µs of each call.
+by all connections together. The meaning of the rows at the beginning of a block is remembered, which saves 3 µs of
+each call: RocketMQ's clients give each an id, so that no whole block comes again. A block without such a beginning is
+remembered when it comes again.
 
 Worked example, ``:status: 200`` and ``a: b``: ``88 00 01 61 01 62``.
 
@@ -121,7 +121,7 @@ class Decoder(Generic[T]):
         if changes:
             self._blocks.clear()
             self._runs.clear()
-        elif len(block) <= REMEMBERED_BYTES_MAX and len(self._blocks) < BLOCKS_MAX:
+        elif before is None and len(block) <= REMEMBERED_BYTES_MAX and len(self._blocks) < BLOCKS_MAX:
             self._remember(block, meaning)
         return meaning
 
