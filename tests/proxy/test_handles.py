@@ -10,8 +10,19 @@ from firearrow.proxy import handles
 from firearrow.proxy.handles import Receipt, Renewed, parse_receipt, place_of
 from firearrow.proxy.messages import Code
 from firearrow.proxy.statuses import ProxyError
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import typed_request, with_text
 
 TEXT = "7 1795211880000 30000 2 0 broker-a 3 8 4711"
+
+
+def fields_of(receipt: Receipt) -> dict[str, str]:
+    """Return the fields of a request about a message as a broker elsewhere gets them, the same for both requests."""
+    found: dict[str, str] = with_text(typed_request(RequestCode.ACK_MESSAGE, receipt.header("g", "T"))).ext
+    assert with_text(receipt.change("g", "T", 5)).ext == found | {"invisibleTime": "5"}
+    suspended = with_text(receipt.change("g", "T", 5, is_suspended=True)).ext
+    assert suspended == found | {"invisibleTime": "5", "suspend": "true"}
+    return found
 
 
 def test_the_fields_of_a_handle() -> None:
@@ -20,7 +31,7 @@ def test_the_fields_of_a_handle() -> None:
     handle = receipt.handle
     assert (handle.start_offset, handle.queue_id, handle.queue_offset, handle.broker_name) == (7, 3, 8, "broker-a")
     assert (receipt.log_offset, handle.visible_ms) == (4711, 1_795_211_910_000)
-    assert receipt.fields("g", "T") == {
+    assert fields_of(receipt) == {
         "consumerGroup": "g",
         "topic": "T",
         "queueId": "3",
@@ -31,7 +42,7 @@ def test_the_fields_of_a_handle() -> None:
 
 
 def test_a_handle_of_a_retry_topic_names_that() -> None:
-    topics = [parse_receipt(f"0 1 2 3 {kind} b 0 0 5").fields("g", "T")["topic"] for kind in (0, 1, 2)]
+    topics = [parse_receipt(f"0 1 2 3 {kind} b 0 0 5").header("g", "T").topic for kind in (0, 1, 2)]
     assert topics == ["T", "%RETRY%g_T", "%RETRY%g+T"]
 
 
@@ -39,7 +50,7 @@ def test_a_message_of_a_lite_topic() -> None:
     receipt = parse_receipt(TEXT, "lite")
     assert str(receipt) == f"{TEXT} lite"
     assert parse_receipt(f"{TEXT} lite") == receipt
-    fields = receipt.fields("g", "T")
+    fields = fields_of(receipt)
     assert (fields["liteTopic"], fields["extraInfo"]) == ("lite", TEXT.rsplit(" ", 1)[0])
     assert place_of("g", "T", receipt) != place_of("g", "T", parse_receipt(TEXT))
 

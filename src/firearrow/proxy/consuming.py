@@ -59,7 +59,7 @@ from firearrow.wire.command import request as remoting_request
 from firearrow.wire.command import typed_request
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import PopMessage
-from firearrow.wire.pop import ANY_QUEUE, TOPIC, Handle, batch_acks, parse_order_counts
+from firearrow.wire.pop import ANY_QUEUE, TOPIC, Handle, batch_acks, origin_topic, parse_order_counts
 
 log = logging.getLogger(__name__)
 
@@ -305,7 +305,7 @@ class Consuming:
             if self._config.enable_batch_ack and not entry.lite_topic and is_batchable(receipt.handle):
                 together.setdefault(broker, []).append(_Acked(result, receipt))
                 continue
-            command = remoting_request(RequestCode.ACK_MESSAGE, receipt.fields(group, topic))
+            command = typed_request(RequestCode.ACK_MESSAGE, receipt.header(group, topic))
             sent.append(_Acked(result, receipt, context.link.call(broker, command, ACK_MS_MAX)))
         for acked in sent:
             assert acked.reply is not None, "each has its request"
@@ -352,10 +352,7 @@ class Consuming:
         topic, group = request.topic.name, request.group.name
         receipt = await self._valid(context, group, topic, request.receipt_handle, request.lite_topic)
         self.renewal.drop(group, topic, receipt)
-        fields = receipt.fields(group, topic) | {"invisibleTime": str(invisible_ms)}
-        if request.suspend:
-            fields["suspend"] = "true"
-        command = remoting_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
+        command = receipt.change(group, topic, invisible_ms, is_suspended=request.suspend)
         answer = await _answer(context, receipt, command)
         changed = receipt.changed(answer.ext)
         self._renewed.note(group, topic, changed)
@@ -394,7 +391,7 @@ class Consuming:
 
     async def _newest_of_broker(self, context: Context, group: str, topic: str, receipt: Receipt) -> Receipt:
         """Ask the broker of a message for its newest handle; the known one if there is none, or no answer."""
-        command = remoting_request(RequestCode.NEWEST_HANDLE, receipt.fields(group, topic))
+        command = typed_request(RequestCode.NEWEST_HANDLE, receipt.header(group, topic))
         try:
             answer = await context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX)
         except (ProxyError, OSError):
@@ -418,7 +415,7 @@ class Consuming:
     def _drop(self, context: Context, receipt: Receipt, group: str, topic: str) -> None:
         """Acknowledge a message without its client."""
         self._done(group, topic, receipt)
-        command = remoting_request(RequestCode.ACK_MESSAGE, receipt.fields(group, topic))
+        command = typed_request(RequestCode.ACK_MESSAGE, receipt.header(group, topic))
         _ignored(context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX), "acknowledge")
 
     def _bury(self, context: Context, popped: _Popped, group: str, topic: str) -> None:
@@ -437,9 +434,9 @@ class Consuming:
         Java: ReceiveMessageResponseStreamWriter counts it as an attempt.
         """
         for one in popped:
-            fields = one.receipt.fields(group, topic) | {"invisibleTime": str(NACK_MS), "suspend": "true"}
-            command = remoting_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
-            _ignored(context.link.call(one.receipt.handle.broker_name, command, ACK_MS_MAX), "give back")
+            receipt = one.receipt
+            command = receipt.change(group, topic, NACK_MS, is_suspended=True)
+            _ignored(context.link.call(receipt.handle.broker_name, command, ACK_MS_MAX), "give back")
 
 
 async def _answer(context: Context, receipt: Receipt, command: AnyCommand) -> AnyCommand:
@@ -529,7 +526,7 @@ def _burial(receipt: Receipt, group: str, topic: str, message_id: str) -> AnyCom
         "delayLevel": "-1",
         "maxReconsumeTimes": "0",
         "originMsgId": message_id,
-        "originTopic": receipt.fields(group, topic)["topic"],
+        "originTopic": origin_topic(topic, group, receipt.handle.origin),
         "unitMode": "false",
         "bname": receipt.handle.broker_name,
     }

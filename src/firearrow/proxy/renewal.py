@@ -23,8 +23,7 @@ from firearrow.proxy.clients import Client
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.handles import Place, Receipt, Renewed, place_of
 from firearrow.proxy.times import duration_ms
-from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import request as remoting_request
+from firearrow.wire.codes import ResponseCode
 
 log = logging.getLogger(__name__)
 
@@ -164,9 +163,7 @@ class Renewal:
         if link is None:
             return  # its broker has lost it, too: the invisible time ends by itself
         handle = message.receipt.handle
-        fields = message.receipt.fields(message.group, message.topic) | {"invisibleTime": str(invisible_ms)}
-        command = remoting_request(RequestCode.CHANGE_MESSAGE_INVISIBLETIME, fields)
-
+        command = message.receipt.change(message.group, message.topic, invisible_ms)
         if place is not None:
             message.changing = []
             self.in_progress += 1

@@ -618,6 +618,7 @@ class AckMessage(Header):
     extra_info: str
     offset: Int64
     lite_topic: str | None = None
+    bname: str | None = None
 
 
 class PopLiteMessage(Header):
@@ -646,7 +647,8 @@ class ChangeInvisibleTime(Header):
     offset: Int64
     invisible_time: Int64
     lite_topic: str | None = None
-    suspend: bool = False
+    suspend: bool | None = None
+    bname: str | None = None
 
 
 class Notification(Header):

@@ -95,9 +95,9 @@ def parse_handle(text: str, queue_offset: int = -1) -> Handle:
         small = int(revive), int(origin), int(queue_id)
     except ValueError:
         raise MessageError(f"not the handle of a popped message: {text[:200]!r}") from None
-    sound = all(-LONG_MAX <= number <= LONG_MAX for number in numbers)
+    sound = max(numbers) <= LONG_MAX and min(numbers) >= -LONG_MAX
     sound = sound and broker_name.isprintable()  # it becomes part of a property
-    if not sound or not all(0 <= number <= INT_MAX for number in small) or small[1] > RETRY_V2:
+    if not sound or max(small) > INT_MAX or min(small) < 0 or small[1] > RETRY_V2:
         raise MessageError(f"a number of the handle is out of range: {text[:200]!r}")
     return Handle(*numbers[:3], small[0], small[1], broker_name, small[2], numbers[3])
 

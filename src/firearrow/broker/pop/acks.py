@@ -310,7 +310,7 @@ class AckProcessor:
             queue_id=header.queue_id,
             visible_ms=pop_ms + invisible_ms,
             start_offset=header.offset,
-            is_suspended=header.suspend,
+            is_suspended=bool(header.suspend),
             topic=header.topic,
         )
         self._books.note_pop_again(batch, checkpoint, now_ms)
