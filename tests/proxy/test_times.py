@@ -14,9 +14,15 @@ from firearrow.proxy.times import (
     duration_ms,
     duration_of,
     is_time,
+    set_time,
     time_ms,
-    timestamp_of,
 )
+
+
+def timestamp_of(ms: int) -> Timestamp:
+    timestamp = Timestamp()
+    set_time(timestamp, ms)
+    return timestamp
 
 
 @given(st.integers(TIME_SECONDS_MIN * 1000, TIME_SECONDS_MAX * 1000 + 999))

@@ -12,7 +12,9 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from itertools import count
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 from firearrow.client.pop.popcalls import PoppedHandles, times_of
 from firearrow.client.queues import Queue
@@ -28,7 +30,7 @@ from firearrow.proxy.brokers import Brokers
 from firearrow.proxy.calls import Context, leave_turn
 from firearrow.proxy.clients import Client, Clients
 from firearrow.proxy.config import ProxyConfig
-from firearrow.proxy.delivery import message_of, records_in
+from firearrow.proxy.delivery import fill_message, records_in
 from firearrow.proxy.handles import Receipt, Renewed, parse_receipt
 from firearrow.proxy.messages import (
     AckMessageRequest,
@@ -49,7 +51,7 @@ from firearrow.proxy.messages import (
 from firearrow.proxy.meter import Rate
 from firearrow.proxy.renewal import Renewal
 from firearrow.proxy.statuses import ProxyError, status, status_of, status_of_all, status_of_answer
-from firearrow.proxy.times import duration_ms, timestamp_of
+from firearrow.proxy.times import duration_ms, set_time
 from firearrow.proxy.validation import check_filter, check_group, check_invisible_ms, check_topic
 from firearrow.proxy.waits import Waits
 from firearrow.wire import fastjson
@@ -81,7 +83,7 @@ _NOTHING: Final[dict[int, tuple[Code, str]]] = {
 }
 
 
-class _Popped(NamedTuple):
+class _Popped(msgspec.Struct, frozen=True, gc=False):
     """A received message, the text of its handle, and the count of its earlier deliveries."""
 
     view: MessageView
@@ -99,7 +101,7 @@ class _Popped(NamedTuple):
         return self.view.unique_key or self.view.offset_message_id
 
 
-class _Acked(NamedTuple):
+class _Acked(msgspec.Struct, frozen=True):
     """A message to acknowledge, and the place of the result; without ``reply`` the request is for several messages."""
 
     result: AckMessageResultEntry
@@ -140,8 +142,9 @@ class Consuming:
         else:
             invisible_ms = duration_ms(request.invisible_duration)
             check_invisible_ms(invisible_ms, self._config, self._config.min_invisible_time_mills_for_recv)
-        check_filter(request.filter_expression)
-        _check_limits(request)
+        expression = request.filter_expression
+        check_filter(expression)
+        _check_limits(request, expression)
         broker = await self._broker(request)
         self._users.check_group(context.user, context.address, group)  # the next line may make the group
         config = await self._brokers.group(group) or SubscriptionGroupConfig()
@@ -272,9 +275,10 @@ class Consuming:
             receipts = [one.receipt for one in taken]
             call.lost = lambda: self.renewal.give_back(group, topic, receipts)
         for one in taken:
-            message = message_of(one.view, topic, one.attempts)
-            message.system_properties.receipt_handle = one.handle
-            parts.append(ReceiveMessageResponse(message=message).SerializeToString())
+            part = ReceiveMessageResponse()
+            fill_message(part.message, one.view, topic, one.attempts)
+            part.message.system_properties.receipt_handle = one.handle
+            parts.append(part.SerializeToString())
             if renewed_for is not None:
                 self.renewal.add(renewed_for, group, topic, one.receipt, one.attempts)
         now_ms = self._clock.now_ms()
@@ -290,6 +294,7 @@ class Consuming:
         check_topic(request.topic.name)
         check_group(request.group.name)
         topic, group = request.topic.name, request.group.name
+        link = context.link
         answer = AckMessageResponse()
         sent: list[_Acked] = []
         together: dict[str, list[_Acked]] = {}  # by brokers
@@ -306,7 +311,7 @@ class Consuming:
                 together.setdefault(broker, []).append(_Acked(result, receipt))
                 continue
             command = typed_request(RequestCode.ACK_MESSAGE, receipt.header(group, topic))
-            sent.append(_Acked(result, receipt, context.link.call(broker, command, ACK_MS_MAX)))
+            sent.append(_Acked(result, receipt, link.call(broker, command, ACK_MS_MAX)))
         for acked in sent:
             assert acked.reply is not None, "each has its request"
             acked.result.status.CopyFrom(await self._acknowledged(acked.reply, group, topic, acked.receipt))
@@ -314,8 +319,9 @@ class Consuming:
             outcome = await self._acknowledged_together(context, broker, group, topic, some)
             for acked in some:
                 acked.result.status.CopyFrom(outcome)
-        codes = {Code(entry.status.code) for entry in answer.entries}
-        answer.status.CopyFrom(status_of_all(codes, "ack message result is empty"))
+        codes = {entry.status.code for entry in answer.entries}
+        nothing = "ack message result is empty"
+        answer.status.CopyFrom(_OK if codes == _ALL_OK else status_of_all(map(Code, codes), nothing))
         return answer
 
     async def _acknowledged_together(
@@ -467,21 +473,21 @@ def is_batchable(handle: Handle) -> bool:
 
 
 def _status_of_ack(answer: AnyCommand) -> Status:
-    if answer.code == ResponseCode.SUCCESS:
-        return status(Code.OK)
+    if not answer.code:
+        return _OK
     if answer.code in (ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL):
         return status(Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
     return status_of_answer(answer.code, answer.remark)
 
 
-def _check_limits(request: ReceiveMessageRequest) -> None:
+def _check_limits(request: ReceiveMessageRequest, expression: FilterExpression) -> None:
     """Refuse texts that are longer than a broker takes, and a wish for no message.
 
     Java: PopMessageProcessor lets a client wait in vain that wants no message.
     """
     if request.batch_size < 1:
         raise ProxyError(Code.BAD_REQUEST, f"batch size {request.batch_size} is below 1")
-    if len(request.filter_expression.expression) > EXPRESSION_CHARS_MAX:
+    if len(expression.expression) > EXPRESSION_CHARS_MAX:
         raise ProxyError(
             Code.ILLEGAL_FILTER_EXPRESSION, f"the filter expression is longer than {EXPRESSION_CHARS_MAX} characters"
         )
@@ -552,7 +558,8 @@ def _tags(expression: FilterExpression) -> frozenset[str] | None:
     """Tags that a client wants; None for all, and for expressions that the broker evaluates."""
     if expression.type == FilterType.SQL:
         return None
-    return frozenset(tags_in(expression.expression) or ()) or None
+    tags = tags_in(expression.expression)
+    return frozenset(tags) if tags else None
 
 
 def fail_receive(call: Call, outcome: Status) -> None:
@@ -577,8 +584,12 @@ def _send_status(call: Call, outcome: Status, now_ms: int) -> None:
 
 def _time_part(now_ms: int) -> bytes:
     """Last part of an answer."""
-    return ReceiveMessageResponse(delivery_timestamp=timestamp_of(now_ms)).SerializeToString()
+    part = ReceiveMessageResponse()
+    set_time(part.delivery_timestamp, now_ms)
+    return part.SerializeToString()
 
 
-_FOUND: Final = ReceiveMessageResponse(status=status(Code.OK)).SerializeToString()
+_OK: Final = status(Code.OK)  # to copy; made once, since a name of an enum is slow
+_ALL_OK: Final = {Code.OK}
+_FOUND: Final = ReceiveMessageResponse(status=_OK).SerializeToString()
 """First part of an answer with messages."""

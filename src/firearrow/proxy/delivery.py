@@ -91,11 +91,29 @@ def message_of(
     ``attempts`` is the count of earlier attempts, by default the record's. A compressed body goes out as it is if it
     would have more than ``body_bytes_max`` bytes otherwise.
     """
+    message = Message()
+    attempts = view.reconsume_times if attempts is None else attempts
+    fill_message(message, view, topic or view.topic, attempts, body_bytes_max)
+    return message
+
+
+def fill_message(
+    message: Message, view: MessageView, topic: str, attempts: int, body_bytes_max: int = MESSAGE_BODY_BYTES_MAX
+) -> None:
+    """Fill an empty message, maybe within an answer, as `message_of` does.
+
+    Parts are filled in place, which takes half the time of a part that is made and copied. So does a map that is set
+    name by name, and not by a dictionary.
+    """
     body, encoding = _body_of(view, body_bytes_max)
     properties = view.properties
-    own = {name: text for name, text in properties.items() if name not in keys_of.RESERVED}
-    message = Message(topic=resource_of(topic or view.topic), user_properties=own, body=body)
-    system = message.system_properties  # filled in place: half the time of a part that is made and copied
+    message.topic.CopyFrom(resource_of(topic))
+    message.body = body
+    own = message.user_properties
+    for name, text in properties.items():
+        if name not in keys_of.RESERVED:
+            own[name] = text
+    system = message.system_properties
     system.message_id = properties.get(keys_of.UNIQUE_KEY) or view.offset_message_id
     digest = system.body_digest
     digest.type = _MD5
@@ -109,7 +127,7 @@ def message_of(
     system.store_host = str(view.store_host)
     system.queue_id = view.queue_id
     system.queue_offset = view.queue_offset
-    system.delivery_attempt = (view.reconsume_times if attempts is None else attempts) + 1
+    system.delivery_attempt = attempts + 1
     for name, field in _FIELDS:
         if name in properties:
             setattr(system, field, properties[name])
@@ -117,7 +135,6 @@ def message_of(
         system.keys.extend(keys_in(properties[keys_of.KEYS]))
     if not _RARE.isdisjoint(properties):
         _set_rare(system, properties, view.born_timestamp_ms)
-    return message
 
 
 def keys_in(text: str) -> list[str]:

@@ -14,20 +14,23 @@ from collections import OrderedDict
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
+import msgspec
+from msgspec.structs import replace
+
 from firearrow.errors import MessageError
 from firearrow.proxy.messages import Code
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command, typed_request
 from firearrow.wire.headers import AckMessage, ChangeInvisibleTime
-from firearrow.wire.pop import Handle, origin_topic, parse_handle
+from firearrow.wire.pop import HANDLE_CHARS_MAX, Handle, handle_in, origin_topic, parse_handle
 
 FIELDS: Final = 9
 RENEWED_MAX: Final = 100_000
 """Replaced handles that are remembered; about 400 bytes each. Without its entry a message is delivered again."""
 
 
-class Receipt(NamedTuple):
+class Receipt(msgspec.Struct, frozen=True):
     """A handle as a client has it."""
 
     handle: Handle
@@ -84,7 +87,7 @@ class Receipt(NamedTuple):
             invisible_ms=int(ext["invisibleTime"]),
             revive_queue_id=int(ext["reviveQid"]),
         )
-        return self._replace(handle=handle)
+        return replace(self, handle=handle)
 
 
 def parse_receipt(text: str, lite_topic: str = "") -> Receipt:
@@ -96,7 +99,9 @@ def parse_receipt(text: str, lite_topic: str = "") -> Receipt:
     try:
         if len(words) < FIELDS - 1:
             raise MessageError(f"not the handle of a received message: {text[:200]!r}")
-        handle = parse_handle(" ".join(words[: FIELDS - 1]))
+        if len(text) > HANDLE_CHARS_MAX:  # of the first words alone there may be fewer
+            parse_handle(" ".join(words[: FIELDS - 1]))
+        handle = handle_in(words, text)
         last = words[FIELDS - 1] if len(words) >= FIELDS else ""
         if not last.isdecimal() or len(last) >= 20:
             return Receipt(handle, None, lite_topic)

@@ -47,13 +47,6 @@ def check_duration(duration: Duration, code: Code = Code.BAD_REQUEST) -> None:
         raise ProxyError(code, f"a duration is out of range: seconds={seconds}, nanos={nanos}")
 
 
-def timestamp_of(ms: int) -> Timestamp:
-    """Return the timestamp for a time in ms since 1970, like `set_time`."""
-    timestamp = Timestamp()
-    set_time(timestamp, ms)
-    return timestamp
-
-
 def set_time(timestamp: Timestamp, ms: int) -> None:
     """Set a timestamp to a time in ms since 1970; a time out of bounds becomes the nearest one within.
 

@@ -24,6 +24,7 @@ Source: RocketMQ's ``ExtraInfoUtil``.
 
 from __future__ import annotations
 
+import re
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
@@ -86,20 +87,32 @@ def parse_handle(text: str, queue_offset: int = -1) -> Handle:
     """
     if len(text) > HANDLE_CHARS_MAX:
         raise MessageError(f"a handle of {len(text)} characters")
-    fields = text.split(" ")
-    if len(fields) == 7:
-        fields.append(str(queue_offset))
+    words = text.split(" ")
+    if len(words) == 7:
+        words.append(str(queue_offset))
+    return handle_in(words, text)
+
+
+def handle_in(words: Sequence[str], text: str) -> Handle:
+    """Read the handle at the beginning of some words, which are those of a text; MessageError if there is none."""
     try:
-        start, pop, invisible, revive, origin, broker_name, queue_id, offset, *_ = fields
-        numbers = int(start), int(pop), int(invisible), int(offset)
-        small = int(revive), int(origin), int(queue_id)
+        start, pop, invisible, revive, origin, broker_name, queue_id, offset, *_ = words
+        start_offset, pop_ms, invisible_ms, queue_offset = int(start), int(pop), int(invisible), int(offset)
+        revive_queue_id, kind, queue = int(revive), int(origin), int(queue_id)
     except ValueError:
         raise MessageError(f"not the handle of a popped message: {text[:200]!r}") from None
-    sound = max(numbers) <= LONG_MAX and min(numbers) >= -LONG_MAX
-    sound = sound and broker_name.isprintable()  # it becomes part of a property
-    if not sound or max(small) > INT_MAX or min(small) < 0 or small[1] > RETRY_V2:
+    if not (  # each by its own: half the time of a loop over them
+        -LONG_MAX <= start_offset <= LONG_MAX
+        and -LONG_MAX <= pop_ms <= LONG_MAX
+        and -LONG_MAX <= invisible_ms <= LONG_MAX
+        and -LONG_MAX <= queue_offset <= LONG_MAX
+        and 0 <= revive_queue_id <= INT_MAX
+        and 0 <= kind <= RETRY_V2
+        and 0 <= queue <= INT_MAX
+        and broker_name.isprintable()  # it becomes part of a property
+    ):
         raise MessageError(f"a number of the handle is out of range: {text[:200]!r}")
-    return Handle(*numbers[:3], small[0], small[1], broker_name, small[2], numbers[3])
+    return Handle(start_offset, pop_ms, invisible_ms, revive_queue_id, kind, broker_name, queue, queue_offset)
 
 
 def origin_of(topic: str) -> int:
@@ -145,12 +158,15 @@ def _counts(text: str) -> Iterator[list[str]]:
         yield fields
 
 
-def _items(text: str, what: str) -> Iterator[list[str]]:
+def _items(text: str, what: str) -> Iterator[tuple[str, ...]]:
     for item in filter(None, text.split(";")):
-        fields = item.split(" ")
-        if len(fields) != 3 or not all(map(_is_number, (*fields[:2], *fields[2].split(",")))):
+        found = _item(item)
+        if found is None:
             raise MessageError(f"not {what}: {text[:200]!r}")
-        yield fields
+        yield found.groups()
+
+
+_item: Final = re.compile(r"(-?[0-9]+) (-?[0-9]+) (-?[0-9]+(?:,-?[0-9]+)*)").fullmatch
 
 
 def _is_number(text: str) -> bool:

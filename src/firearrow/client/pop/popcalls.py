@@ -202,6 +202,7 @@ class PoppedHandles:
         self, queue: Queue, pop_ms: int, invisible_ms: int, revive_queue_id: int, ext: Mapping[str, str]
     ) -> None:
         self._queue = queue
+        self._is_lmq = names.is_lmq(queue.topic)
         self._times = pop_ms, invisible_ms, revive_queue_id
         self._starts = parse_start_offsets(ext.get("startOffsetInfo", ""))
         self._offsets = parse_offsets(ext.get("msgOffsetInfo", ""))
@@ -210,7 +211,7 @@ class PoppedHandles:
 
     def of(self, view: MessageView) -> str:
         """Handle of a message."""
-        if names.is_lmq(self._queue.topic) and not view.reconsume_times:
+        if self._is_lmq and not view.reconsume_times:
             place, queue_offset = (0, 0), self._next_of_lmq()
         else:
             place, queue_offset = (origin_of(view.topic), view.queue_id), view.queue_offset
