@@ -154,7 +154,7 @@ class Consuming:
             self._check_lite(client)
             command = self._pop_of_lite(context, request, invisible_ms, wait_ms, broker)
         else:
-            command = self._pop(request, invisible_ms, wait_ms, in_order=in_order)
+            command = self._pop(request, expression, invisible_ms, wait_ms, in_order=in_order)
         answer = await self.waits.answer(context, broker, command, wait_ms + POP_MORE_MS)
         if answer.code:
             return _send_nothing(context.call, answer, self._clock.now_ms())
@@ -172,8 +172,15 @@ class Consuming:
             return Code.MESSAGE_NOT_FOUND
         return self._deliver(context, request, config.retry_max_times + 1, popped, client if renews else None)
 
-    def _pop(self, request: ReceiveMessageRequest, invisible_ms: int, wait_ms: int, *, in_order: bool) -> AnyCommand:
-        expression = request.filter_expression
+    def _pop(
+        self,
+        request: ReceiveMessageRequest,
+        expression: FilterExpression,
+        invisible_ms: int,
+        wait_ms: int,
+        *,
+        in_order: bool,
+    ) -> AnyCommand:
         header = PopMessage(
             consumer_group=request.group.name,
             topic=request.message_queue.topic.name,
@@ -241,10 +248,11 @@ class Consuming:
 
     async def _broker(self, request: ReceiveMessageRequest) -> str:
         """Name of the broker to receive from: the client's choice, or any."""
-        names = await self._brokers.readable(request.message_queue.topic.name)
+        queue = request.message_queue
+        names = await self._brokers.readable(queue.topic.name)
         if not names:
             raise ProxyError(Code.FORBIDDEN, "no readable queue")
-        asked = request.message_queue.broker.name
+        asked = queue.broker.name
         return asked if asked in names else names[next(self._turn) % len(names)]
 
     def _deliver(
@@ -302,12 +310,15 @@ class Consuming:
             await leave_turn(number)
             result = answer.entries.add(message_id=entry.message_id, receipt_handle=entry.receipt_handle)
             try:
-                receipt = await self._valid(context, group, topic, entry.receipt_handle, entry.lite_topic)
+                text, lite_topic = entry.receipt_handle, entry.lite_topic
+                receipt = self._known(group, topic, text, lite_topic)
+                if receipt is None:
+                    receipt = await self._valid(context, group, topic, text, lite_topic)
             except ProxyError as error:
                 result.status.CopyFrom(status_of(error))
                 continue
             broker = receipt.handle.broker_name
-            if self._config.enable_batch_ack and not entry.lite_topic and is_batchable(receipt.handle):
+            if self._config.enable_batch_ack and not lite_topic and is_batchable(receipt.handle):
                 together.setdefault(broker, []).append(_Acked(result, receipt))
                 continue
             command = typed_request(RequestCode.ACK_MESSAGE, receipt.header(group, topic))
@@ -411,6 +422,13 @@ class Consuming:
             self._done(group, topic, receipt)
             raise ProxyError(Code.INVALID_RECEIPT_HANDLE, "receipt handle is expired")
         return receipt
+
+    def _known(self, group: str, topic: str, text: str, lite_topic: str) -> Receipt | None:
+        """Result of `_valid` if that needs no wait, otherwise None. This saves two coroutines for most messages."""
+        if self.renewal.in_progress:
+            return None
+        receipt = self._renewed.newest(group, topic, parse_receipt(text, lite_topic))
+        return None if self._may_be_old(receipt) else receipt
 
     def _done(self, group: str, topic: str, receipt: Receipt) -> None:
         self._renewed.forget(group, topic, receipt)
