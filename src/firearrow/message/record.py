@@ -91,6 +91,7 @@ MiB = 1 << 20
 MAGIC_V1 = -626843481  # 0xDAA320A7
 MAGIC_V2 = -626843477  # 0xDAA320AB
 MAGIC_BLANK = -875286124  # 0xCBD43194
+_MAGICS = (MAGIC_V1, MAGIC_V2)
 
 MESSAGE_BODY_BYTES_MAX = 4 * MiB  # RocketMQ's maxMessageSize; brokers may allow less or more
 RECORD_OVERHEAD_BYTES_MAX = 64 * KiB  # RocketMQ's allowance for everything except the body
@@ -113,7 +114,6 @@ HEADS_BY_HOSTS = {
 }
 _SIZE_AND_MAGIC = Struct(">ii")
 _SIZE = Struct(">i")
-_SYS_FLAG = _SIZE
 _I8 = Struct(">b")
 _I16 = Struct(">h")
 SYS_FLAG_AT = 36
@@ -584,22 +584,33 @@ def _locate(buffer: Buffer, at: int, end: int | None) -> tuple[tuple[Any, ...], 
     Returns its unpacked head, and the positions of its body, topic length, topic and properties length.
     """
     end = len(buffer) if end is None else min(end, len(buffer))
-    total, magic = _read_size_and_magic(buffer, at, end)
-    head_struct = _HEADS[_SYS_FLAG.unpack_from(buffer, at + SYS_FLAG_AT)[0] & HOSTS_V6_MASK]
-    body_at = at + head_struct.size
+    if at < 0 or at + RECORD_BYTES_MIN > end:
+        raise MessageError(f"{max(end - at, 0)} bytes are too few for a record", "totalSize", at)
+    head_struct = _HEADS[0]
+    head = head_struct.unpack_from(buffer, at)  # nearly always right: the fields before the hosts have fixed places
+    total, magic, hosts = head[0], head[1], head[7] & HOSTS_V6_MASK
+    if magic not in _MAGICS or not RECORD_BYTES_MIN <= total <= end - at:
+        raise _bad_start(total, magic, at, end)
     record_end = at + total
-    # At least a topic length and a properties length must follow the head.
-    if body_at + 3 > record_end:
-        raise MessageError(f"{total} is too small for IPv6 hosts", "totalSize", at)
-    head = head_struct.unpack_from(buffer, at)
-    topic_at = _field_end(body_at, head[-1], record_end - 3, "bodyLength", body_at - 4)
+    if hosts:
+        head_struct = _HEADS[hosts]
+        # At least a topic length and a properties length must follow the head.
+        if at + head_struct.size + 3 > record_end:
+            raise MessageError(f"{total} is too small for IPv6 hosts", "totalSize", at)
+        head = head_struct.unpack_from(buffer, at)
+    body_at = at + head_struct.size
+    topic_at = body_at + head[-1]
+    if not body_at <= topic_at <= record_end - 3:
+        raise _misfit(head[-1], "bodyLength", body_at - 4)
     if magic == MAGIC_V1:
         (topic_length,) = _I8.unpack_from(buffer, topic_at)
         topic_start = topic_at + 1
     else:
         (topic_length,) = _I16.unpack_from(buffer, topic_at)
         topic_start = topic_at + 2
-    properties_at = _field_end(topic_start, topic_length, record_end - 2, "topicLength", topic_at)
+    properties_at = topic_start + topic_length
+    if not topic_start <= properties_at <= record_end - 2:
+        raise _misfit(topic_length, "topicLength", topic_at)
     (properties_length,) = _I16.unpack_from(buffer, properties_at)
     if properties_length < 0 or properties_at + 2 + properties_length != record_end:
         reason = f"{properties_length} does not lead to the end of the record at {record_end}"
@@ -607,23 +618,16 @@ def _locate(buffer: Buffer, at: int, end: int | None) -> tuple[tuple[Any, ...], 
     return head, body_at, topic_at, topic_start, properties_at
 
 
-def _read_size_and_magic(buffer: Buffer, at: int, end: int) -> tuple[int, int]:
-    if at < 0 or at + RECORD_BYTES_MIN > end:
-        raise MessageError(f"{max(end - at, 0)} bytes are too few for a record", "totalSize", at)
-    total, magic = _SIZE_AND_MAGIC.unpack_from(buffer, at)
-    if magic not in (MAGIC_V1, MAGIC_V2):
+def _bad_start(total: int, magic: int, at: int, end: int) -> MessageError:
+    if magic not in _MAGICS:
         what = "the blank that ends a file" if magic == MAGIC_BLANK else "no record"
-        raise MessageError(f"{magic & 0xFFFF_FFFF:#010x} is {what}", "magic", at + 4)
-    if not RECORD_BYTES_MIN <= total <= end - at:
-        reason = f"{total} is not between {RECORD_BYTES_MIN} and the {end - at} bytes there are"
-        raise MessageError(reason, "totalSize", at)
-    return total, magic
+        return MessageError(f"{magic & 0xFFFF_FFFF:#010x} is {what}", "magic", at + 4)
+    reason = f"{total} is not between {RECORD_BYTES_MIN} and the {end - at} bytes there are"
+    return MessageError(reason, "totalSize", at)
 
 
-def _field_end(start: int, length: int, last: int, field: str, length_at: int) -> int:
-    if length < 0 or start + length > last:
-        raise MessageError(f"{length} does not fit into the record", field, length_at)
-    return start + length
+def _misfit(length: int, field: str, length_at: int) -> MessageError:
+    return MessageError(f"{length} does not fit into the record", field, length_at)
 
 
 def _read_topic(buffer: Buffer, start: int, end: int) -> str:
