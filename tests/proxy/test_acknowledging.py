@@ -34,6 +34,36 @@ def cluster() -> Iterator[BlockingCluster]:
         yield found
 
 
+def noted(cluster: BlockingCluster, *codes: RequestCode) -> list[int]:
+    """Return a list that gets the code of each request that a broker serves alone."""
+    handlers = cast(dict[int, Handler], cluster.brokers[0].server.server.handlers)
+    asked: list[int] = []
+
+    def note(code: int, handler: Handler) -> Handler:
+        def served(peer: Peer, request: AnyCommand) -> Answer:
+            asked.append(code)
+            return handler(peer, request)
+
+        return served
+
+    for code in codes:
+        handlers[code] = note(code, handlers[code])
+    return asked
+
+
+def test_entries_of_one_call_are_gathered() -> None:
+    with EmbeddedCluster(grpc=True) as cluster, Rpcs(cluster.brokers[0].grpc) as rpcs:
+        cluster.create_topic("t", queues=1)
+        rpcs.begin(settings_of_consumer("g", "t"))
+        rpcs.SendMessage(send_request("t", *(b"%d" % number for number in range(8))))
+        messages = rpcs.received(receive_request("g", "t"))
+        asked = noted(cluster, RequestCode.ACK_MESSAGE)
+        assert rpcs.AckMessage(rpcs.ack_request("g", "t", *messages[:7])).status.code == m.Code.OK
+        assert asked == []
+        assert rpcs.AckMessage(rpcs.ack_request("g", "t", messages[7])).status.code == m.Code.OK
+        assert asked == [RequestCode.ACK_MESSAGE]
+
+
 def test_entries_of_one_call_are_one_request_with_a_result_for_each(cluster: BlockingCluster) -> None:
     cluster.create_topic("t", queues=1)
     with Rpcs(cluster.brokers[0].grpc) as rpcs:
@@ -44,20 +74,7 @@ def test_entries_of_one_call_are_one_request_with_a_result_for_each(cluster: Blo
             message for _ in range(8) for message in rpcs.received(receive_request("g", "t", count=1, invisible_s=2))
         ]
         assert len(messages) == 8
-        codes = cluster.brokers[0].server.server.handlers
-        asked: list[int] = []
-
-        def noted(code: int) -> None:
-            handler = codes[code]
-
-            def note(peer: Peer, request: AnyCommand) -> Answer:
-                asked.append(code)
-                return handler(peer, request)
-
-            cast(dict[int, Handler], codes)[code] = note
-
-        noted(RequestCode.ACK_MESSAGE)
-        noted(RequestCode.BATCH_ACK_MESSAGE)
+        asked = noted(cluster, RequestCode.ACK_MESSAGE, RequestCode.BATCH_ACK_MESSAGE)
         request = rpcs.ack_request("g", "t", *messages[:7])
         request.entries.add(message_id="no", receipt_handle="none")
         answer = rpcs.AckMessage(request)
