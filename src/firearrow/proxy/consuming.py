@@ -331,8 +331,7 @@ class Consuming:
             for acked in some:
                 acked.result.status.CopyFrom(outcome)
         codes = {entry.status.code for entry in answer.entries}
-        nothing = "ack message result is empty"
-        answer.status.CopyFrom(_OK if codes == _ALL_OK else status_of_all(map(Code, codes), nothing))
+        answer.status.CopyFrom(status_of_all(codes, "ack message result is empty"))
         return answer
 
     async def _acknowledged_together(
@@ -492,7 +491,7 @@ def is_batchable(handle: Handle) -> bool:
 
 def _status_of_ack(answer: AnyCommand) -> Status:
     if not answer.code:
-        return _OK
+        return status(Code.OK)
     if answer.code in (ResponseCode.NO_MESSAGE, ResponseCode.MESSAGE_ILLEGAL):
         return status(Code.INTERNAL_SERVER_ERROR, "ack failed: status is abnormal")
     return status_of_answer(answer.code, answer.remark)
@@ -607,7 +606,5 @@ def _time_part(now_ms: int) -> bytes:
     return part.SerializeToString()
 
 
-_OK: Final = status(Code.OK)  # to copy; made once, since a name of an enum is slow
-_ALL_OK: Final = {Code.OK}
-_FOUND: Final = ReceiveMessageResponse(status=_OK).SerializeToString()
+_FOUND: Final = ReceiveMessageResponse(status=status(Code.OK)).SerializeToString()
 """First part of an answer with messages."""
