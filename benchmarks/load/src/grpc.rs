@@ -65,7 +65,10 @@ impl Worker {
     /// DEPTH receives at once, then an acknowledgement for all messages of each.
     pub(crate) fn receive_by_grpc(&mut self, waits: bool) -> io::Result<()> {
         let mut http2 = self.grpc()?;
-        let group = format!("load_receiver_{}", std::process::id());
+        // A new group receives all messages of its topic first. Consumers that wait go on where
+        // those of the last run were: otherwise the new messages come behind minutes of old ones.
+        let run = if waits { 0 } else { std::process::id() };
+        let group = format!("load_receiver_{run}");
         self.connection.write(&frames::group_config(&group))?;
         if self.connection.answer()?.code != SUCCESS {
             return Err(failed("the broker does not make the group"));
