@@ -327,6 +327,17 @@ def test_heartbeats(cluster: BlockingCluster, rpcs: Rpcs) -> None:
     assert rpcs.Heartbeat(heartbeat("", consumer)).status.code == m.Code.ILLEGAL_CONSUMER_GROUP
 
 
+def test_a_heartbeat_that_was_sound_is_checked_again_after_new_settings(rpcs: Rpcs) -> None:
+    rpcs.begin(settings_of_producer("settings-p"))
+    for _ in range(3):
+        assert rpcs.Heartbeat(heartbeat()).status.code == m.Code.OK
+    rpcs.begin(settings_of_consumer("g-heartbeats", "settings-c"))
+    for _ in range(3):
+        assert rpcs.Heartbeat(heartbeat()).status.code == m.Code.ILLEGAL_CONSUMER_GROUP
+    for group in 2 * ["g-heartbeats", "g" * 120]:
+        assert rpcs.Heartbeat(heartbeat(group)).status.code == m.Code.OK
+
+
 def test_heartbeats_go_by_the_settings(rpcs: Rpcs) -> None:
     """A client that names another type, or none, is the one that it was."""
     rpcs.begin(settings_of_producer("settings-p"))

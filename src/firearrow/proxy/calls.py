@@ -12,6 +12,7 @@ import logging
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol, TypeVar
 
+import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from firearrow.errors import BrokerError
@@ -43,14 +44,15 @@ class Answered(Protocol):
     def SerializeToString(self) -> bytes: ...
 
 
-class Context(NamedTuple):
-    """One call and its client. ``link_of`` returns the link to brokers of a connection."""
+class Context(msgspec.Struct, frozen=True):
+    """One call and its client. ``link_of`` returns the link to brokers of a connection. ``user`` is the proved user,
+    None if none is asked for.
+    """
 
     call: Call
     client_id: str
     link_of: Callable[[GrpcPeer], Link]
     user: str | None = None
-    """The proved user, None if none is asked for."""
 
     @property
     def link(self) -> Link:
@@ -103,9 +105,14 @@ class CallLimit:
         self.calls_max = calls_max
         self.pending = 0
 
+    @property
+    def has_room(self) -> bool:
+        """Tell whether one more call may be pending."""
+        return self.pending < self.calls_max
+
     def check(self) -> None:
         """Raise ProxyError unless one more call may be pending."""
-        if self.pending >= self.calls_max:
+        if not self.has_room:
             raise ProxyError(Code.TOO_MANY_REQUESTS, "flow limit")
 
 
@@ -154,12 +161,12 @@ def unary(
     *,
     bytes_max: int = REQUEST_BYTES_MAX,
     echoed: str = "",
-    at_once: Callable[[Context, Request], Answer | None] | None = None,
+    at_once: Callable[[Context, bytes], bytes | None] | None = None,
 ) -> Method:
     """Make the method of a call with one request and one answer.
 
-    ``at_once`` is asked before ``serve``: it answers most calls of its kind, which costs less. Beyond the limit, the
-    answer repeats the request's field ``echoed``: a client keeps the handle of an answer.
+    ``at_once`` may answer a request that it knows by its bytes, with success; ``serve`` answers the others. Beyond the
+    limit, the answer repeats the request's field ``echoed``: a client keeps the handle of an answer.
     """
     opening, meter = door
 
@@ -182,19 +189,19 @@ def unary(
         kept: dict[str, str] = {}
         try:
             context = opening(call)
+            known = at_once(context, data) if at_once is not None and limit.has_room else None
+            if known is not None:
+                if meter is not None:
+                    meter.count(name, Code.OK, call.received_ms)
+                return known
             message = read(request, data, bytes_max)
             if echoed:
                 kept[echoed] = getattr(message, echoed)
             limit.check()
-            found = None if at_once is None else at_once(context, message)
         except ProxyError as error:
             limit.pending += 1
             done(answer(status=status_of(error), **kept))
             return None
-        if found is not None:
-            if meter is not None:
-                meter.count(name, found.status.code, call.received_ms)
-            return found.SerializeToString()
         limit.pending += 1
         running = run(serve(context, message), done, failed)
         if not call.is_over:

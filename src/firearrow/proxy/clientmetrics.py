@@ -16,6 +16,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
 from typing import Final
 
+import msgspec
+
 from firearrow.net.exposition import Family, MetricSample, Value
 from firearrow.net.grpc import Call, Method
 from firearrow.net.meter import KEYS_MAX, Histogram
@@ -166,7 +168,7 @@ class ClientMetrics:
             raise _Rejection("the metric is none of RocketMQ's clients")
         found = {it.key: it.value.string_value for it in attributes if it.key in family.labels}
         client_id = context.client_id or found.get("client_id", "")
-        client = self._clients.of(context._replace(client_id=client_id))
+        client = self._clients.of(msgspec.structs.replace(context, client_id=client_id))
         if client is None:
             raise _Rejection("the client has sent no settings")
         found["client_id"] = client_id

@@ -72,6 +72,7 @@ TELEMETRY_BYTES_MAX: Final = 4 * 1024 * 1024  # of one command: a trace of all t
 SETTINGS_BYTES_MAX: Final = 1024 * 1024
 NAMES_MAX: Final = 10_000  # topics in one client's settings, as a broker takes in one request
 CLIENT_BYTES: Final = 12 * 1024  # memory of a client and its link beside its settings, of which 9 KB were measured
+BEAT_BYTES_MAX: Final = 512  # of a heartbeat that is remembered: it names a group
 SETTINGS_PARTS: Final = 4  # memory for a byte of settings, with the tables of the broker
 CLIENTS_BYTES_MAX: Final = 256 * 1024 * 1024
 """Memory of all clients. Beyond it, clients that have lost their streams are forgotten, then new ones are refused."""
@@ -91,6 +92,7 @@ _TOLD: Final[dict[int, CallStatus]] = {
 }
 """Outcome of a stream behind the command that tells why its settings are refused."""
 _ALIVE: Final = HeartbeatResponse(status=status(Code.OK))
+_ALIVE_BYTES: Final = _ALIVE.SerializeToString()
 _FROM_CLIENT: Final = "from gRPC client"
 
 
@@ -104,8 +106,8 @@ class Client:
     """A client that has sent its settings; ``settings`` are the merged ones."""
 
     __slots__ = (
-        *("address", "client_id", "heard", "held", "language", "link", "settings", "settled_ms", "size", "stream"),
-        *("registered", "user", "version"),
+        *("address", "beat", "client_id", "heard", "held", "language", "link", "received_beat", "registered"),
+        *("settings", "settled_ms", "size", "stream", "user", "version"),
     )
 
     def __init__(self, client_id: str, settings: Settings, user: str | None) -> None:
@@ -127,6 +129,9 @@ class Client:
         """Time of its last heartbeat or settings, in seconds."""
         self.registered = 0.0
         """Time when brokers last heard of it, in seconds."""
+        self.received_beat: bytes | None = None
+        self.beat: bytes | None = None
+        """Bytes of its last heartbeat, unless they are long, and of the last one that was sound for its settings."""
         self.size = 0
         """Bytes of memory that it is counted with."""
 
@@ -323,7 +328,8 @@ class Clients:
         self._streamless.pop(client.key, None)
         if stream is None:
             self._streamless[client.key] = client
-        self._note_heard(client)
+        client.beat = None
+        self._note_heard(client, self._clock.monotonic())
         if stream is not None and stream.is_over:  # the stream has ended while its settings were checked
             self.stream_ended(context, is_broken=True)
         return client
@@ -337,8 +343,8 @@ class Clients:
                 raise ProxyError(Code.TOO_MANY_REQUESTS, f"too many clients: {len(self._table)}")
             self._forget(oldest)
 
-    def _note_heard(self, client: Client) -> None:
-        client.heard = self._clock.monotonic()
+    def _note_heard(self, client: Client, now: float) -> None:
+        client.heard = now
         if self._sweep is None:
             self._plan_sweep()
 
@@ -410,18 +416,30 @@ class Clients:
             raise ProxyError(Code.UNRECOGNIZED_CLIENT_TYPE, "cannot find client settings for this client")
         return client
 
-    def alive(self, context: Context, request: HeartbeatRequest) -> HeartbeatResponse | None:
-        """Note that a client is alive; None if that must register it again."""
+    def alive(self, context: Context, data: bytes) -> bytes | None:
+        """Note that a client is alive, by a heartbeat like its last one; None for another, or if it is time to register
+        the client again.
+        """
+        client = self.of(context)
+        if client is None:
+            return None
+        now = self._clock.monotonic()
+        if data == client.beat and now - client.registered < self._register_seconds:
+            self._note_heard(client, now)
+            return _ALIVE_BYTES
+        client.received_beat = data if len(data) <= BEAT_BYTES_MAX else None
+        return None
+
+    async def heartbeat(self, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
+        """Note that a client is alive, and register it again if it is time; `alive` has the usual heartbeats."""
         client = self._own(context)
         if client.is_consumer:
             check_group(request.group.name)
-        self._note_heard(client)
-        return _ALIVE if client.heard - client.registered < self._register_seconds else None
-
-    async def heartbeat(self, context: Context, request: HeartbeatRequest) -> HeartbeatResponse:
-        """Note that a client is alive, and register it again."""
-        self.alive(context, request)
-        await self._register(self._own(context))
+        client.beat = client.received_beat
+        now = self._clock.monotonic()
+        self._note_heard(client, now)
+        if now - client.registered >= self._register_seconds:
+            await self._register(client)
         return _ALIVE
 
     async def terminated(
