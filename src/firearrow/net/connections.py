@@ -45,7 +45,7 @@ class ConnectionLimit:
         self._is_full = False
 
     def admits(self, count: int) -> bool:
-        """Tell whether a server may have a count of connections; log the first refusal."""
+        """Tell whether a count of connections is within the limit of the server; log the first refusal."""
         if count <= self.connections_max:
             self._is_full = False
             return True

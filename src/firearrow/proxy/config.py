@@ -1,6 +1,6 @@
 """The proxy's configuration: keys of RocketMQ's ProxyConfig and AuthConfig, from the JSON of `rmq-proxy.json`.
 
-A value may have its own type or be a text: ``8081`` and ``"8081"`` are the same, as for RocketMQ's reader::
+A value is of its own type or a text: ``8081`` and ``"8081"`` are the same, as for RocketMQ's reader::
 
     load(b'{"grpcServerPort": 9081, "grpcThreadPoolNums": 8}')  ->  a config, and no note
     load(b'{"grpcServerPort": "many"}')  ->  ConfigError: grpcServerPort=many: allowed is a whole number
@@ -91,8 +91,8 @@ class ProxyConfig(MetricsKeys, frozen=True):
     local_serve_addr: Annotated[OptionalHost, "address of the proxy for other proxies; empty: the first address of the machine"] = ""
     remoting_access_addr: Annotated[OptionalHost, "address of the proxy that remoting clients get in place of a broker's; empty: localServeAddr"] = ""
     proxy_protocol_trusted_networks: Annotated[Networks, "addresses and networks of the load balancers whose PROXY header (version 1 or 2) names the client of a connection: `10.1.0.0/16, 192.0.2.7`. A header from elsewhere is read, and the connection keeps its own address. RocketMQ believes everybody"] = ""
-    use_endpoint_port_from_request: Annotated[bool, "local: whether routes have the host and port that the client has reached; otherwise they have the broker's host and grpcServerPort, which a client behind a mapped port can't reach. cluster: they always do, unless routePort is set"] = False
-    route_port: Annotated[Port, "port of the proxy in the routes that have the host that the client has reached; 0: the port that it has reached"] = 0
+    use_endpoint_port_from_request: Annotated[bool, "local: whether routes contain the host and port that the client has reached; otherwise they contain the broker's host and grpcServerPort, which a client behind a mapped port can't reach. cluster: they always do, unless routePort is set"] = False
+    route_port: Annotated[Port, "port of the proxy in the routes that contain the host that the client has reached; 0: the port that it has reached"] = 0
     namesrv_addr: Annotated[ServerList, "name servers, `host:port` separated by `;`; empty: those of NAMESRV_ADDR"] = ""
 
     # --- certificate: RocketMQ's proxy has its own names for these keys ---
