@@ -290,6 +290,18 @@ def test_any_bytes_are_fields_or_refused(blocks: list[bytes]) -> None:
     assert decoder._bytes <= TABLE_BYTES_MAX
 
 
+def test_fields_that_are_too_long_are_not_understood() -> None:
+    understood: list[int] = []
+
+    def understand(before: int | None, fields: list[Field]) -> int:
+        understood.append(len(fields))
+        return len(fields)
+
+    with pytest.raises(RemoteProtocolError, match="more than"):
+        Decoder(understand).decode(b"\x83" * FIELDS_BYTES_MAX)
+    assert understood == []
+
+
 # --- what is remembered ---
 
 

@@ -141,7 +141,9 @@ class Decoder(Generic[T]):
                 fields = [_STATIC[it - 0x81] if it < 0xBE else rows[0xBD - it] for it in run]
             except IndexError:
                 return None, b"", 0
-            known = self._understand(None, fields), _size_of(fields)
+            size = _size_of(fields)
+            _check_size(size)
+            known = self._understand(None, fields), size
             if len(run) <= REMEMBERED_BYTES_MAX and len(self._runs) < RUNS_MAX:
                 self._runs[run] = known
         meaning, size = known
@@ -192,8 +194,8 @@ class Decoder(Generic[T]):
         assert at == end, "`_text` looks at the end"
         row_bytes = TABLE_BYTES_MAX if changes else max(self._bytes, _STATIC_BYTES)
         most = size + len(fields) * row_bytes + 2 * end  # no code makes two bytes of one
-        if most > FIELDS_BYTES_MAX and size + _size_of(fields) > FIELDS_BYTES_MAX:
-            raise RemoteProtocolError(f"header fields take more than {FIELDS_BYTES_MAX} bytes")
+        if most > FIELDS_BYTES_MAX:
+            _check_size(size + _size_of(fields))
         return fields, changes
 
     def _row(self, row: int) -> Field:
@@ -223,6 +225,11 @@ class Decoder(Generic[T]):
 
 def _size_of(fields: list[Field]) -> int:
     return sum(len(name) + len(value) + ROW_BYTES for name, value in fields)
+
+
+def _check_size(size: int) -> None:
+    if size > FIELDS_BYTES_MAX:
+        raise RemoteProtocolError(f"header fields take more than {FIELDS_BYTES_MAX} bytes")
 
 
 def _number(block: bytes, at: int, mask: int) -> tuple[int, int]:
