@@ -64,10 +64,11 @@ def check_type(topic: str, topic_type: str, properties: Mapping[str, str]) -> No
     Retry and dead-letter topics take every message. A topic without a route has the type UNSPECIFIED, so no message
     fits.
     """
-    if topic_type == _NORMAL and _DECIDING.isdisjoint(properties):
+    kind = type_of(properties)
+    if topic_type == _NORMAL and kind is MessageType.NORMAL:  # nearly always
         return
     if not names.is_retry(topic) and not names.is_dlq(topic):
-        check_type_name(topic_type, type_of(properties).name)
+        check_type_name(topic_type, kind.name)
 
 
 def check_type_name(topic_type: str, wanted: str) -> None:
