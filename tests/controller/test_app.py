@@ -307,7 +307,7 @@ def test_no_message_ends_a_group(tmp_path: Path, caplog: pytest.LogCaptureFixtur
                 assert "that is no message: " in (answer.remark or "")
             body = encode_messages(lies(name)[:1]).replace(b"n0", b"\xff0").replace(b"n1", b"\xff1")
             answer = await group.ask(name, PEER_MESSAGES, body, **fields)
-            assert "utf-8" in (answer.remark or "")
+            assert "utf-8" in (answer.remark or "").lower()
         await group.stop()
         await group.start()
         assert epochs(await group.state()) == (1, 1, 2)

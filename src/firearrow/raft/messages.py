@@ -147,7 +147,7 @@ def readable(decode: Callable[[bytes], T], data: bytes) -> T:
     """Decode bytes; raises MessageError if they are of another form."""
     try:
         return decode(data)
-    except (ValueError, RecursionError) as error:  # text that is no UTF-8 is not msgspec's error
+    except (ValueError, RecursionError) as error:
         raise MessageError(str(error)) from None
 
 
