@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
 from firearrow.client.queues import Bound, Queue, Span
-from firearrow.spark.tables import MESSAGES
+from firearrow.spark.tables import MESSAGES, PROPERTIES_MAP
 
 DAY_MS = 86_400_000
 RECORD_BYTES = 100
@@ -37,6 +37,8 @@ class MemoryOrigin:
     scrambled: bool = False
     missing: dict[Queue, set[int]] = field(default_factory=dict)
     committed: dict[Queue, int] = field(default_factory=dict)
+    body: Callable[[Queue, int], bytes] = lambda queue, offset: f"{'/'.join(map(str, queue))}/{offset}".encode()
+    key: Callable[[Queue, int], str] = lambda _, offset: f"k{offset}"
 
     def bounds(self) -> Mapping[Queue, Bound]:
         return dict(self.held)
@@ -45,6 +47,9 @@ class MemoryOrigin:
         bound = self.held[queue]
         offset = max(-(-(timestamp_ms - self.base_ms) // 1000), bound.earliest)
         return offset if offset < bound.latest else None
+
+    def attributes(self) -> Mapping[str, Mapping[str, str]]:
+        return {queue.topic: {} for queue in self.held}
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> Mapping[Queue, float]:
         return dict.fromkeys(spans, float(RECORD_BYTES))
@@ -69,12 +74,17 @@ class MemoryOrigin:
             rows.sort(key=lambda row: hash((row["queueOffset"], row["queueId"])))
         for start in range(0, len(rows), 300):
             batch = pa.RecordBatch.from_pylist(rows[start : start + 300], MESSAGES)
-            yield batch.select(schema.names).cast(schema)
+            columns = [
+                pa.array([[("KEYS", row["keys"])] for row in rows[start : start + 300]], PROPERTIES_MAP)
+                if name == "properties" and schema.field(name).type == PROPERTIES_MAP
+                else batch.column(name)
+                for name in schema.names
+            ]
+            yield pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def message(self, queue: Queue, offset: int) -> dict[str, object]:
         """Make the row of one message."""
         stored_us = (self.base_ms + offset * 1000) * 1000
-        body = f"{queue.topic}/{queue.broker}/{queue.queue_id}/{offset}".encode()
         text = f"TAGS\x01t{offset % 3}\x02KEYS\x01k{offset}\x02"
         row: dict[str, object] = dict.fromkeys(MESSAGES.names)
         row |= {name: 0 for name in MESSAGES.names if pa.types.is_integer(MESSAGES.field(name).type)}
@@ -89,9 +99,9 @@ class MemoryOrigin:
             "bornTimestamp": stored_us - 1000,
             "storeTimestamp": stored_us,
             "tags": f"t{offset % 3}",
-            "keys": f"k{offset}",
+            "keys": self.key(queue, offset),
             "properties": text,
-            "body": body,
+            "body": self.body(queue, offset),
         }
 
     def commit_offsets(self, offsets: Mapping[Queue, int]) -> None:

@@ -14,6 +14,7 @@ from pyspark.sql.types import StructType
 
 from firearrow.errors import ConfigError
 from firearrow.spark import decoded
+from firearrow.spark.bodies.bodies import Undecodable
 from firearrow.spark.bodies.protobuf import ProtoBodies
 from tests.spark.bodies.test_decode import both, table
 
@@ -131,7 +132,8 @@ def test_a_far_message_has_a_long_index() -> None:
     found = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
     decode = ProtoBodies(found, "M100", framed=True).decoder()
     assert decode(b"\0\0\0\0\x01\x02\xc8\x01\x0a\x01x") == {"a": "x"}
-    assert decode(b"\0\0\0\0\x01\x02\xc6\x01\x0a\x01x") is None
+    with pytest.raises(Undecodable, match="the body is another message than M100"):
+        decode(b"\0\0\0\0\x01\x02\xc6\x01\x0a\x01x")
 
 
 def test_what_can_not_be_is_told(spark: SparkSession, file: str, tmp_path: Path) -> None:

@@ -5,15 +5,17 @@ from __future__ import annotations
 import pytest
 
 from firearrow.errors import ConfigError, FirearrowError
-from firearrow.spark.bodies.registry import Registry, unframed
+from firearrow.spark.bodies.bodies import Undecodable
+from firearrow.spark.bodies.registry import Registry, require_frame
 from tests.spark.registries import serving_schemas
 
 
 def test_the_frame_is_five_bytes() -> None:
-    assert unframed(bytes.fromhex("000000000702")) == (7, b"\x02")
-    assert unframed(bytes(5)) == (0, b"")
-    assert unframed(bytes(4)) is None
-    assert unframed(b"\x01\0\0\0\x07\x02") is None
+    assert require_frame(bytes.fromhex("000000000702")) == (7, b"\x02")
+    assert require_frame(bytes(5)) == (0, b"")
+    for body in (bytes(4), b"\x01\0\0\0\x07\x02"):
+        with pytest.raises(Undecodable, match="does not begin with the id of a schema"):
+            require_frame(body)
 
 
 def test_schemas_are_found_by_id_and_by_subject() -> None:

@@ -9,6 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 from deltalake import DeltaTable
+from deltalake.table import TableMerger
 
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 
@@ -51,14 +52,19 @@ class Mortal:
         self.left = -1
         for name in ("create", "sync", "sync_names", "delete", "make"):
             monkeypatch.setattr(FilePlace, name, self._counted(getattr(FilePlace, name)))
-        create, commit = DeltaTable.create, self._counted(DeltaTable.create_write_transaction)
+        create = DeltaTable.create
+        monkeypatch.setattr(DeltaTable, "create", staticmethod(self._counted(create)))
+        for kind, name in ((DeltaTable, "create_write_transaction"), (TableMerger, "execute")):
+            monkeypatch.setattr(kind, name, self._committed(getattr(kind, name)))
+
+    def _committed(self, operation: Callable[..., Any]) -> Callable[..., Any]:
+        commit = self._counted(operation)
 
         def committed(*args: Any, **named: Any) -> None:
             commit(*args, **named)
             self._count()
 
-        monkeypatch.setattr(DeltaTable, "create", staticmethod(self._counted(create)))
-        monkeypatch.setattr(DeltaTable, "create_write_transaction", committed)
+        return committed
 
     def _counted(self, operation: Callable[..., Any]) -> Callable[..., Any]:
         def counted(*args: Any, **named: Any) -> Any:

@@ -71,6 +71,15 @@ TOPIC_ATTRIBUTES: Final[Mapping[str, Attribute]] = {
     ),
     "reserve.time": Attribute(True, _between(-1, LONG_MAX)),
     "lite.topic.expiration": Attribute(True, _between(-1, INT_MAX)),
+    # Firearrow's own, for the pipeline that makes tables of topics (`firearrow pipeline tables`)
+    "table.format": Attribute(True, _one_of("delta", "iceberg")),
+    "table.mode": Attribute(True, _one_of("append", "upsert")),
+    "table.bodies": Attribute(True, _one_of("json", "avro", "protobuf")),
+    "table.change.data.feed": Attribute(True, _BOOLEAN),
+    **{
+        f"table.{name}": Attribute(True, _any)
+        for name in ("schema", "registry", "subject", "message", "partition", "cluster", "key")
+    },
 }
 """Attributes that a topic can have."""
 

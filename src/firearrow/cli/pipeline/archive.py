@@ -112,7 +112,7 @@ def _waiting(run: ReportRun[ArchiveJob], place: Archive) -> Table:
 def _steps(steps: list[ArchiveStep]) -> list[Table]:
     counts: dict[str, list[int]] = {}
     for file in (file for step in steps for file in step.added):
-        count = counts.setdefault(file.topic, [0, 0, 0])
+        count = counts.setdefault(str(file.partition()["topic"]), [0, 0, 0])
         count[0] += file.rows
         count[1] += 1
         count[2] += file.size_bytes

@@ -17,7 +17,8 @@ from typing import Any, Final
 from pyspark.sql import types as T
 
 from firearrow.errors import ConfigError
-from firearrow.spark.bodies.registry import Registry, unframed
+from firearrow.spark.bodies.bodies import Undecodable
+from firearrow.spark.bodies.registry import Registry, require_frame
 
 try:
     from fastavro import parse_schema, schemaless_reader
@@ -70,34 +71,33 @@ class AvroBodies:
             raise ConfigError(f"Avro schema {self.schema!r}: must be a record with fields")
         return fields
 
-    def decoder(self) -> Callable[[bytes], dict[str, Any] | None]:
-        """Return a function from a body to its value, or None for a body that does not decode."""
+    def decoder(self) -> Callable[[bytes], dict[str, Any]]:
+        """Return a function from a body to its value, which raises Undecodable for a body that has none."""
         loaded = json.loads(self.schema)
         reader = parse_schema(_bare(loaded))
         _, convert = _type(expand_schema(loaded), "the schema")
         writers: dict[int, Any] = {}
 
-        def decode(body: bytes) -> dict[str, Any] | None:
+        def decode(body: bytes) -> dict[str, Any]:
             writer = reader
             if self.registry is not None:
-                framed = unframed(body)
-                if framed is None:
-                    return None
-                schema_id, body = framed
+                schema_id, body = require_frame(body)
                 if schema_id not in writers:
                     found = self.registry.schema(schema_id)
                     writers[schema_id] = found and parse_schema(_bare(json.loads(found)))
                 writer = writers[schema_id]
                 if writer is None:
-                    return None
+                    raise Undecodable(f"schema {schema_id} is not in the registry")
             stream = io.BytesIO(body)
             try:
                 datum: Any = schemaless_reader(stream, writer, reader)
-                if stream.tell() < len(body):
-                    return None
                 value: dict[str, Any] = convert(datum) if convert else datum
-            except NO_DATUM:
-                return None
+            except NO_DATUM as error:
+                raise Undecodable(
+                    f"the body is no datum of its Avro schema: {str(error) or type(error).__name__}"
+                ) from None
+            if stream.tell() < len(body):
+                raise Undecodable("bytes follow the datum of the Avro schema")
             return value
 
         return decode

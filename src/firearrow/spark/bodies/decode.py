@@ -10,8 +10,7 @@ first of several objects, or the first element of a list; see ``_json``.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Final, Protocol
+from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
 from pyspark.errors import AnalysisException, ParseException
@@ -21,6 +20,7 @@ from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import BinaryType, BooleanType, StringType, StructField, StructType
 
 from firearrow.errors import ConfigError
+from firearrow.spark.bodies.bodies import Bodies, decoded_values
 from firearrow.spark.bodies.jsonschema import struct_of
 from firearrow.spark.bodies.registry import FRAME, JSON, Registry
 
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
 FORMATS: Final = ("json", "avro", "protobuf")
 SAMPLE_MESSAGES: Final = 1000  # enough to see optional fields, and read in seconds
-NOT_OF_TYPE: Final = (pa.ArrowInvalid, pa.ArrowTypeError, OverflowError)  # errors of Arrow's conversion
 STRICT: Final = {"allowSingleQuotes": "false"}
 _BACKSLASH: Final = r"\\\\"
 _HALF: Final = r"\\u[dD][89a-fA-F]"
@@ -194,16 +193,6 @@ def _inferred(messages: DataFrame, text: Column, sample: int) -> StructType:
 # --- Avro and Protobuf ---
 
 
-class Bodies(Protocol):
-    """A decoder that can be pickled for the workers."""
-
-    def fields(self) -> StructType:
-        """Return the columns."""
-
-    def decoder(self) -> Callable[[bytes], dict[str, Any] | None]:
-        """Return a function from a body to its value, or None for a body that does not decode."""
-
-
 def _avro(schema: str | None, registry: str | None, subject: str | None) -> Bodies:
     from firearrow.spark.bodies.avro import AvroBodies, given_schema  # needs fastavro
 
@@ -229,26 +218,14 @@ def _in_workers(messages: DataFrame, bodies: Bodies) -> DataFrame:
     """
     fields = bodies.fields()
 
+    kind = pa.struct(list(to_arrow_schema(fields, timezone="UTC")))
+
     def values_of(column: pa.Array) -> pa.Array:
-        decode = bodies.decoder()
-        values = [None if body is None else decode(body) for body in column.to_pylist()]
-        return _arrow(values, fields)
+        return decoded_values(bodies, kind, column)[0]
 
     # PySpark's types ask for an argument that makes PySpark warn
     value = arrow_udf(values_of, returnType=fields)  # type: ignore[call-overload]
     return _with_undecoded(messages.withColumn("value", value(F.col("body"))))
-
-
-def _arrow(values: list[dict[str, Any] | None], fields: StructType) -> pa.Array:
-    """Return values as an Arrow array; None for a value that a column's type cannot hold."""
-    kind = pa.struct(list(to_arrow_schema(fields, timezone="UTC")))
-    try:
-        return pa.array(values, kind)
-    except NOT_OF_TYPE:
-        if len(values) == 1:
-            return pa.nulls(1, kind)
-    half = len(values) // 2
-    return pa.concat_arrays([_arrow(values[:half], fields), _arrow(values[half:], fields)])
 
 
 def _with_undecoded(messages: DataFrame) -> DataFrame:

@@ -14,7 +14,8 @@ from typing import Any, Final
 from pyspark.sql import types as T
 
 from firearrow.errors import ConfigError
-from firearrow.spark.bodies.registry import unframed
+from firearrow.spark.bodies.bodies import Undecodable
+from firearrow.spark.bodies.registry import require_frame
 
 try:
     from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
@@ -53,25 +54,27 @@ class ProtoBodies:
             raise ConfigError(f"Protobuf message {self.message!r} has no fields")
         return fields
 
-    def decoder(self) -> Callable[[bytes], dict[str, Any] | None]:
-        """Return a function from a body to its value, or None for a body that does not decode."""
+    def decoder(self) -> Callable[[bytes], dict[str, Any]]:
+        """Return a function from a body to its value, which raises Undecodable for a body that has none."""
         descriptor = self._descriptor()
         of_bytes = message_factory.GetMessageClass(descriptor).FromString
         _, read = _structure(descriptor, ())
         frame = _indexes(descriptor)
 
-        def decode(body: bytes) -> dict[str, Any] | None:
+        def decode(body: bytes) -> dict[str, Any]:
             if self.framed:
-                behind = unframed(body)
-                if behind is None or not behind[1].startswith(frame):
-                    return None
-                body = behind[1][len(frame) :]
+                _, behind = require_frame(body)
+                if not behind.startswith(frame):
+                    raise Undecodable(f"the body is another message than {self.message}")
+                body = behind[len(frame) :]
             try:
                 message = of_bytes(body)
                 value: dict[str, Any] = read(message)
-            except (DecodeError, ValueError, OverflowError):
-                return None
-            return value if message.IsInitialized() else None
+            except (DecodeError, ValueError, OverflowError) as error:
+                raise Undecodable(f"the body is no {self.message}: {error}") from None
+            if not message.IsInitialized():
+                raise Undecodable(f"required fields of {self.message} are missing")
+            return value
 
         return decode
 

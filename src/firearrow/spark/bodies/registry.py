@@ -24,6 +24,7 @@ from typing import Any, Final
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.spark.bodies.bodies import Undecodable
 
 AVRO, JSON = "AVRO", "JSON"  # a registry's names
 FRAME: Final = struct.Struct(">BI")
@@ -31,10 +32,10 @@ ANSWER_SECONDS_MAX: Final = 10  # a registry answers from memory
 SCHEMAS_KEPT_MAX: Final = 1000  # in each worker; the schema of an id never changes
 
 
-def unframed(body: bytes) -> tuple[int, bytes] | None:
-    """Return the schema's id and the bytes behind it; None for a body without the frame."""
+def require_frame(body: bytes) -> tuple[int, bytes]:
+    """Return the schema's id and the bytes behind it; raise Undecodable for a body without the frame."""
     if len(body) < FRAME.size or body[0] != 0:
-        return None
+        raise Undecodable("the body does not begin with the id of a schema")
     return FRAME.unpack_from(body)[1], body[FRAME.size :]
 
 

@@ -17,9 +17,11 @@ from weakref import finalize
 import pyarrow as pa
 from pyspark.sql.datasource import InputPartition
 
+from firearrow.client.admin.cluster import Admin, servers_in
 from firearrow.client.pull.queueoffsets import QueueOffsets
 from firearrow.client.pull.rangereader import ATTEMPTS_MAX, PullOptions, RangeReader, pause
 from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
+from firearrow.client.routing.queues import MASTER
 from firearrow.client.routing.routes import Routes
 from firearrow.client.session.answers import read_body
 from firearrow.clock import SystemClock
@@ -137,6 +139,20 @@ class BrokerOrigin:
         named = [*choice.subscribe, *(topic for topic, _, _ in choice.assign)]
         found = dict.fromkeys(named) if named else await self._cluster.name_servers.topics()
         return [topic for topic in found if choice.wants(topic) and topic in self._narrow.topic]
+
+    def attributes(self) -> dict[str, dict[str, str]]:
+        """Return the attributes of all topics of the cluster."""
+        return self._cluster.run(self._persistent(self._attributes))
+
+    async def _attributes(self) -> dict[str, dict[str, str]]:
+        admin = Admin(self._cluster.client, self._options.place.name_servers)
+        found: dict[str, dict[str, str]] = {}
+        for server in servers_in(await admin.cluster()):
+            if server.number == MASTER:
+                configs = await admin.topics.configs(server.address)
+                for topic, config in configs.topic_config_table.items():
+                    found.setdefault(topic, {}).update(config.attributes)
+        return found
 
     async def _route(self, topic: str) -> Route | None:
         """Return the route of a topic; None if it cannot be read and the options do not name it."""

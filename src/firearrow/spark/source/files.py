@@ -177,6 +177,14 @@ class FileOrigin:
                 f"{', '.join(sorted(known)) or 'none'}"
             )
 
+    def attributes(self) -> dict[str, dict[str, str]]:
+        """Return the attributes of all topics of the stores."""
+        found: dict[str, dict[str, str]] = {}
+        for store in self.stores.values():
+            for topic, config in store.topics.items():
+                found.setdefault(topic, {}).update(config.get("attributes") or {})
+        return found
+
     def offset_at(self, queue: Queue, timestamp_ms: int) -> int | None:
         """Return the first offset of a message stored at or after a time; None if there is none."""
         store = self.stores[queue.broker]

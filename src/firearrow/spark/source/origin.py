@@ -30,6 +30,14 @@ class LoggedOrigin(Protocol):
         deleted and nobody can know."""
 
 
+@runtime_checkable
+class ConfiguredOrigin(Protocol):
+    """Origin that knows the configuration of its topics."""
+
+    def attributes(self) -> Mapping[str, Mapping[str, str]]:
+        """Return the attributes of each topic."""
+
+
 class Origin(Protocol):
     """Store files, or the brokers of a cluster."""
 

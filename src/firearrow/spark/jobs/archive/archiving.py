@@ -38,9 +38,17 @@ from firearrow.client.queues import Bound, Mark, Queue, Span
 from firearrow.config.kinds import MiB
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.spark import offsets
-from firearrow.spark.jobs.archive.delta import Archive, Conflict, DataFile, QueueRows, TableChange
+from firearrow.spark.jobs.archive.delta import (
+    Archive,
+    Conflict,
+    MessageWriter,
+    QueueRows,
+    TableChange,
+    TableFile,
+    WrittenFiles,
+)
 from firearrow.spark.jobs.archive.fileplace import FilePlace
-from firearrow.spark.jobs.archive.parquet import WrittenFiles, there, write_messages
+from firearrow.spark.jobs.archive.parquet import MessageFiles, there
 from firearrow.spark.jobs.archive.progress import (
     ArchiveGap,
     LogMark,
@@ -89,8 +97,10 @@ class ArchiveStep:
     """Files and gaps that a commit has added. ``version`` is the table's after it."""
 
     version: int
-    added: tuple[DataFile, ...] = ()
+    added: tuple[TableFile, ...] = ()
     gaps: tuple[ArchiveGap, ...] = ()
+    undecoded: int = 0
+    """Messages of a typed table that do not decode."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,6 +112,7 @@ class Summary:
     rows: int = 0
     size_bytes: int = 0
     missing: int = 0
+    undecoded: int = 0
 
     def plus(self, step: ArchiveStep) -> Summary:
         """Count a step."""
@@ -111,6 +122,7 @@ class Summary:
             self.rows + sum(file.rows for file in step.added),
             self.size_bytes + sum(file.size_bytes for file in step.added),
             self.missing + sum(gap.missing for gap in step.gaps),
+            self.undecoded + step.undecoded,
         )
 
 
@@ -122,6 +134,7 @@ class Task:
     partition: InputPartition
     place: FilePlace
     stem: str
+    writer: MessageWriter
 
 
 def source(options: Mapping[str, str]) -> tuple[Source, ArchiveSettings]:
@@ -278,7 +291,7 @@ class _Archiver:
 
     def _committed(
         self,
-        files: tuple[DataFile, ...],
+        files: tuple[TableFile, ...],
         gaps: Sequence[ArchiveGap],
         ends: Mapping[Queue, int],
         written: Sequence[WrittenFiles],
@@ -301,8 +314,9 @@ class _Archiver:
         numbers |= numbers_of_last(moved, last) | numbers_of_gaps(gaps)
         numbers |= state.progress.numbers_of_marks(marks, state.version + 1)
         change = TableChange(what="archive", added=files, numbers=numbers)
-        self._state = self._archive.commit(state, change)
-        return ArchiveStep(self._state.version, files, tuple(gaps))
+        self._state = self._archive.commit_step(state, change, written)
+        undecoded = sum(file.rows for one in written for file in one.undecoded)
+        return ArchiveStep(self._state.version, files, tuple(gaps), undecoded)
 
     def _told(self, step: ArchiveStep) -> None:
         """Commit the offsets to the brokers, and log a step that counts."""
@@ -351,8 +365,9 @@ class _Archiver:
 
     def _tasks(self, spans: Mapping[Queue, Span]) -> list[Task]:
         stem = file_stem(self._state.version + 1)
+        place, writer = self._archive.place, self._archive.writer or MessageFiles()
         return [
-            Task(self._source, partition, self._archive.place, stem(number))
+            Task(self._source, partition, place, stem(number), writer)
             for number, partition in enumerate(self.origin.partitions(spans))
         ]
 
@@ -386,8 +401,8 @@ class _Archiver:
 
 def _write(task: Task) -> WrittenFiles:
     """Do one task, in a worker."""
-    batches = iter(task.source().read(task.partition, MESSAGES))
-    return write_messages(batches, task.place, task.stem)
+    batches = iter(task.source().read(task.partition, task.writer.columns))
+    return task.writer.write(batches, task.place, task.stem)
 
 
 def file_stem(version: int) -> Callable[[int], str]:

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 from firearrow.config.kinds import MiB
 from firearrow.errors import CorruptStore
 from firearrow.spark.jobs.archive.archiving import file_stem
-from firearrow.spark.jobs.archive.delta import Archive, Conflict, DataFile, State, TableChange
+from firearrow.spark.jobs.archive.delta import Archive, Conflict, DataFile, State, TableChange, TableFile, WrittenFiles
 from firearrow.spark.jobs.archive.fileplace import FilePlace
-from firearrow.spark.jobs.archive.parquet import WrittenFiles, there, write_messages
+from firearrow.spark.jobs.archive.parquet import there, write_messages
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.tables import MESSAGES
 
@@ -36,7 +36,7 @@ class CompactedFiles:
     """Files that were replaced, and the files in their places."""
 
     removed: tuple[DataFile, ...] = ()
-    added: tuple[DataFile, ...] = ()
+    added: tuple[TableFile, ...] = ()
 
     def plus(self, more: CompactedFiles) -> CompactedFiles:
         """Count more."""

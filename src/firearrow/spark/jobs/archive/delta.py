@@ -28,14 +28,14 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote
 
 import msgspec
@@ -46,13 +46,13 @@ from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError, CorruptStore, FirearrowError, StoreLocked
 from firearrow.javanumbers import INT_MAX, LONG_MAX
 from firearrow.spark.jobs.archive.fileplace import FilePlace
-from firearrow.spark.jobs.archive.progress import FILES, LOG, ArchiveProgress, Numbers, OfQueue, read_numbers
+from firearrow.spark.jobs.archive.progress import FILES, LOG, ArchiveProgress, LogMark, Numbers, OfQueue, read_numbers
 from firearrow.spark.source.marks import Recognition
 from firearrow.spark.source.origin import Origin
 from firearrow.spark.tables import MESSAGES
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from deltalake import CommitProperties, DeltaTable
 
 KEPT_HOURS: Final = 168  # a removed file stays for queries that read it
 _SETTINGS: Final = {
@@ -80,6 +80,36 @@ class QueueRows(OfQueue, frozen=True, rename="camel"):
     rows: int
     last_place: int = -1
     last_ms: int = -1
+
+
+class TableFile(Protocol):
+    """A Parquet file of a table; ``path`` is its place in the table's directory."""
+
+    @property
+    def path(self) -> str: ...
+    @property
+    def rows(self) -> int: ...
+    @property
+    def size_bytes(self) -> int: ...
+
+    def partition(self) -> dict[str, str | None]:
+        """Return the values of the columns that the table is partitioned by."""
+
+    def statistics(self) -> str:
+        """Return the table's statistics in JSON; readers skip files by them."""
+
+
+@dataclass(frozen=True, slots=True)
+class TableLayout:
+    """Columns of a table when it is created, and those that it is partitioned by."""
+
+    schema: pa.Schema
+    partition_by: tuple[str, ...]
+    settings: Mapping[str, str] = field(default_factory=dict)
+    """Delta's table properties, beside those that all tables have."""
+
+
+MESSAGES_BY_DAY: Final = TableLayout(MESSAGES.append(pa.field("dt", pa.date32())), ("topic", "dt"))
 
 
 class DataFile(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,6 +142,10 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
             and (span is None or (self.offset_min < span.end and span.start <= self.offset_max))
         )
 
+    def partition(self) -> dict[str, str | None]:
+        """Return the topic and the day."""
+        return {"topic": self.topic, "dt": self.day}
+
     def statistics(self) -> str:
         """Return the table's statistics in JSON; readers skip files by them."""
         least = {
@@ -131,6 +165,28 @@ class DataFile(msgspec.Struct, frozen=True, kw_only=True):
         )
 
 
+class WrittenFiles(msgspec.Struct, frozen=True):
+    """Output of a task: its files, its rows of each queue, the message of each broker that is furthest on in its log,
+    and the host. A typed table has files of undecoded messages, too."""
+
+    files: tuple[TableFile, ...] = ()
+    queues: tuple[QueueRows, ...] = ()
+    marks: tuple[LogMark, ...] = ()
+    host: str = ""
+    undecoded: tuple[TableFile, ...] = ()
+
+
+class MessageWriter(Protocol):
+    """Writer of the files of a table, in the workers. Can be pickled."""
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of messages that it needs."""
+
+    def write(self, batches: Iterator[pa.RecordBatch], place: FilePlace, stem: str) -> WrittenFiles:
+        """Write messages to files whose names begin with ``stem``. Each file is whole and on the disk on return."""
+
+
 _STATISTICS: Final = {
     "broker_min": "min.broker",
     "broker_max": "max.broker",
@@ -144,13 +200,17 @@ _STATISTICS: Final = {
 
 
 class TableChange(msgspec.Struct, frozen=True, kw_only=True):
-    """Files and numbers that a commit changes. ``rewrites`` says that the messages stay the same."""
+    """Files and numbers that a commit changes. ``rewrites`` says that the messages stay the same.
+
+    With ``schema``, the table gets other columns, and the files that are added are all of its files.
+    """
 
     what: str
-    added: tuple[DataFile, ...] = ()
-    removed: tuple[DataFile, ...] = ()
+    added: tuple[TableFile, ...] = ()
+    removed: tuple[TableFile, ...] = ()
     numbers: dict[str, int] = {}
     rewrites: bool = False
+    schema: pa.Schema | None = None
 
 
 @dataclass(frozen=True)
@@ -181,8 +241,15 @@ class State:
         return self.progress.first
 
     @cached_property
+    def paths(self) -> frozenset[str]:
+        """The paths of the files."""
+        if self.table is None:
+            return frozenset()
+        return frozenset(unquote(path) for path in pa.table(self.table.get_add_actions())["path"].to_pylist())
+
+    @cached_property
     def files(self) -> dict[str, DataFile]:
-        """The files, by their paths."""
+        """The files of an archive, by their paths."""
         if self.table is None:
             return {}
         actions = pa.table(self.table.get_add_actions(flatten=True))
@@ -206,9 +273,10 @@ class State:
 class Archive:
     """The table of an archive, at a directory or a URI. Can be pickled."""
 
-    def __init__(self, root: Path | str, clock: Clock | None = None) -> None:
+    def __init__(self, root: Path | str, clock: Clock | None = None, *, layout: TableLayout = MESSAGES_BY_DAY) -> None:
         self.place = FilePlace(root)
         self.root = str(self.place)
+        self._layout = layout
         self._clock = clock or SystemClock()
 
     # --- reading ---
@@ -245,10 +313,10 @@ class Archive:
             except TableNotFoundError:
                 return None
 
-        table: DeltaTable | None = self._told(opened)
+        table: DeltaTable | None = self.in_library(opened)
         return table
 
-    def _told(self, work: Callable[[], Any]) -> Any:
+    def in_library(self, work: Callable[[], Any]) -> Any:
         """Run some work of the library, and turn its errors into one sentence."""
         from deltalake.exceptions import CommitFailedError, DeltaError
 
@@ -272,6 +340,15 @@ class Archive:
 
     # --- changing ---
 
+    @property
+    def writer(self) -> MessageWriter | None:
+        """Writer of the table's files, if its rows are not the messages themselves."""
+        return None
+
+    def commit_step(self, state: State, change: TableChange, written: Sequence[WrittenFiles]) -> State:
+        """Commit the files of a step that the workers have written; raises as ``commit``."""
+        return self.commit(state, change)
+
     def commit(self, state: State, change: TableChange) -> State:
         """Commit a change for good; return the state after it.
 
@@ -288,7 +365,7 @@ class Archive:
             if self._commits(base, change):
                 break
             base = self.load()
-            if change.added and all(file.path in base.files for file in change.added):
+            if self.counts(base, change):
                 break  # the commit counts; the object store's answer was lost
         else:
             raise Conflict(f"archive {self.root}: other processes change it without a pause")
@@ -297,7 +374,7 @@ class Archive:
         return now
 
     @contextmanager
-    def uncommitted(self, files: Iterable[DataFile]) -> Iterator[None]:
+    def uncommitted(self, files: Iterable[TableFile]) -> Iterator[None]:
         """Remove written files if the block that commits them fails."""
         try:
             yield
@@ -311,16 +388,15 @@ class Archive:
         from deltalake import DeltaTable
         from deltalake.exceptions import CommitFailedError
 
-        schema = MESSAGES.append(pa.field("dt", pa.date32()))
         self.place.make()
         try:
-            self._told(
+            self.in_library(
                 lambda: DeltaTable.create(
                     self.root,
-                    schema,
+                    self._layout.schema,
                     mode="ignore",
-                    partition_by=["topic", "dt"],
-                    configuration=_SETTINGS,
+                    partition_by=[*self._layout.partition_by],
+                    configuration={**_SETTINGS, **self._layout.settings},
                     storage_options=self.place.delta_options or None,
                 )
             )
@@ -336,35 +412,51 @@ class Archive:
         for name in change.numbers:
             if base.numbers.get(name) != planned.numbers.get(name):
                 raise Conflict(f"archive {self.root}: another process has archived the same queues")
-        if any(file.path not in base.files for file in change.removed):
+        if any(file.path not in base.paths for file in change.removed) or (
+            change.schema is not None and base.paths != {file.path for file in change.removed}
+        ):
             raise Conflict(f"archive {self.root}: another process has removed the same files")
+
+    def counts(self, base: State, change: TableChange) -> bool:
+        """Tell whether a commit counts, though its answer was lost."""
+        return bool(change.added) and all(file.path in base.paths for file in change.added)
 
     def _commits(self, base: State, change: TableChange) -> bool:
         """Try to make the next commit; tell whether no other process has made it."""
-        from deltalake import CommitProperties
         from deltalake.exceptions import CommitFailedError
-        from deltalake.transaction import Transaction
+
+        try:
+            self.in_library(lambda: self.make_commit(base, change))
+        except CommitFailedError:
+            return False
+        return True
+
+    def make_commit(self, base: State, change: TableChange) -> None:
+        """Make the next commit; raises the library's CommitFailedError if another process has made it."""
+        from deltalake import Schema
 
         assert base.table is not None
-        table = base.table
+        actions, mode, schema = [*self._additions(change), *self._removals(change)], "append", base.table.schema()
+        if change.schema is not None:
+            actions, mode, schema = self._additions(change), "overwrite", Schema.from_arrow(change.schema)
+        properties = self.commit_properties(base, change)
+        base.table.create_write_transaction(
+            actions, mode, schema, [*self._layout.partition_by], commit_properties=properties
+        )
+
+    def commit_properties(self, base: State, change: TableChange) -> CommitProperties:
+        """Return the numbers of a change and its name, for the library."""
+        from deltalake import CommitProperties
+        from deltalake.transaction import Transaction
+
         numbers = dict(change.numbers)
         if change.removed:
             numbers[FILES] = base.version + 1
-        properties = CommitProperties(
+        return CommitProperties(
             custom_metadata={"firearrow": change.what},
             max_commit_retries=0,
             app_transactions=[Transaction(name, number) for name, number in numbers.items()],
         )
-        actions = [*self._additions(change), *self._removals(change)]
-        try:
-            self._told(
-                lambda: table.create_write_transaction(
-                    actions, "append", table.schema(), ["topic", "dt"], commit_properties=properties
-                )
-            )
-        except CommitFailedError:
-            return False
-        return True
 
     def _additions(self, change: TableChange) -> list[Any]:
         from deltalake.transaction import AddAction
@@ -373,7 +465,7 @@ class Archive:
             AddAction(
                 path=file.path,
                 size=file.size_bytes,
-                partition_values={"topic": file.topic, "dt": file.day},
+                partition_values=file.partition(),
                 modification_time=self._clock.now_ms(),
                 data_change=not change.rewrites,
                 stats=file.statistics(),
@@ -385,13 +477,7 @@ class Archive:
         from deltalake.transaction import RemoveAction
 
         return [
-            RemoveAction(
-                file.path,
-                not change.rewrites,
-                self._clock.now_ms(),
-                file.size_bytes,
-                {"topic": file.topic, "dt": file.day},
-            )
+            RemoveAction(file.path, not change.rewrites, self._clock.now_ms(), file.size_bytes, file.partition())
             for file in change.removed
         ]
 
@@ -416,7 +502,7 @@ class Archive:
         table = state.table
         if table is None:
             return 0
-        removed: list[str] = self._told(
+        removed: list[str] = self.in_library(
             lambda: table.vacuum(kept_hours, dry_run=False, enforce_retention_duration=False, full=True)
         )
         self._sync_log(state.version, self.load().version)

@@ -104,6 +104,11 @@ class FilePlace:
         found: bool = self.files.get_file_info(path).type != pafs.FileType.NotFound
         return found
 
+    def names(self) -> list[str]:
+        """Return the names of the files of the directory, without those of its directories; none if it is missing."""
+        found = self.files.get_file_info(pafs.FileSelector("", allow_not_found=True))
+        return sorted(info.base_name for info in found if info.type == pafs.FileType.File)
+
     def create(self, path: str) -> pa.NativeFile:
         """Open a new file to write it; a remote file exists once it is closed."""
         if self.directory is not None:

@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from firearrow.errors import ConfigError, CorruptStore
-from firearrow.spark.jobs.archive.delta import DataFile, QueueRows
+from firearrow.spark.jobs.archive.delta import DataFile, QueueRows, TableFile, WrittenFiles
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.archive.progress import LogMark
 from firearrow.spark.tables import MESSAGES
@@ -43,17 +43,17 @@ Ints = npt.NDArray[np.int64]
 CAN_BLOOM: Final = "bloom_filter_options" in inspect.signature(pq.ParquetWriter).parameters
 
 
-class WrittenFiles(msgspec.Struct, frozen=True):
-    """Output of a task: its files, its rows of each queue, the message of each broker that is furthest on in its log,
-    and the host."""
+class MessageFiles:
+    """Writer of an archive's files."""
 
-    files: tuple[DataFile, ...] = ()
-    queues: tuple[QueueRows, ...] = ()
-    marks: tuple[LogMark, ...] = ()
-    host: str = ""
+    columns: Final = MESSAGES
+
+    def write(self, batches: Iterator[pa.RecordBatch], place: FilePlace, stem: str) -> WrittenFiles:
+        """Write messages, each of them once; see ``write_messages``."""
+        return write_messages(batches, place, stem)
 
 
-def there(place: FilePlace, written: Sequence[WrittenFiles]) -> tuple[DataFile, ...]:
+def there(place: FilePlace, written: Sequence[WrittenFiles]) -> tuple[TableFile, ...]:
     """Return the files of tasks after a look at each of them: its place, its size and its footer.
 
     Raises ConfigError if a host has written to a separate directory, CorruptStore if a file differs from the one that
@@ -66,7 +66,7 @@ def there(place: FilePlace, written: Sequence[WrittenFiles]) -> tuple[DataFile, 
     return tuple(file for file, _ in files)
 
 
-def _require_there(place: FilePlace, file: DataFile, host: str) -> None:
+def _require_there(place: FilePlace, file: TableFile, host: str) -> None:
     name = place.full(file.path)
     if not place.has(file.path):
         raise ConfigError(
@@ -107,10 +107,10 @@ def write_messages(
     table = pa.Table.from_batches(batches, MESSAGES)
     if table.num_rows == 0:
         return WrittenFiles()
-    table = _sorted(table)
-    queues = tuple(_queues(table))
+    table = sorted_messages(table)
+    queues = tuple(queue_rows(table))
     if unique:
-        _require_unique(table)
+        require_unique(table)
     files: list[DataFile] = []
     with ThreadPoolExecutor(1) as saver:  # a file goes to the disk while the next one is made
         saved: list[Future[None]] = []
@@ -121,7 +121,7 @@ def write_messages(
             saved.append(saver.submit(place.sync, [path]))
         for each in saved:
             each.result()
-    return WrittenFiles(tuple(files), queues, tuple(_marks(table)), gethostname())
+    return WrittenFiles(tuple(files), queues, tuple(log_marks(table)), gethostname())
 
 
 def _described(part: pa.Table, path: str, topic: str, day: str, size_bytes: int) -> DataFile:
@@ -146,7 +146,7 @@ def _described(part: pa.Table, path: str, topic: str, day: str, size_bytes: int)
     )
 
 
-def _sorted(table: pa.Table) -> pa.Table:
+def sorted_messages(table: pa.Table) -> pa.Table:
     """Order rows by queue and queue offset, and cut them into chunks of one."""
     table = table.combine_chunks()
     numbers = (table.column(name).to_numpy() for name in ("queueId", "queueOffset"))
@@ -203,10 +203,10 @@ def _begins(table: pa.Table) -> list[int]:
 
 def queues_in(table: pa.Table) -> list[QueueRows]:
     """Return the rows of each queue in a table; it needs only the columns ``ORDER``."""
-    return [*_queues(_sorted(table))] if table.num_rows else []
+    return [*queue_rows(sorted_messages(table))] if table.num_rows else []
 
 
-def _queues(table: pa.Table) -> Iterator[QueueRows]:
+def queue_rows(table: pa.Table) -> Iterator[QueueRows]:
     """Yield the rows of each queue in a sorted table."""
     begins = _begins(table)
     offsets = table.column("queueOffset").to_numpy()
@@ -221,7 +221,7 @@ def _queues(table: pa.Table) -> Iterator[QueueRows]:
         yield rows
 
 
-def _marks(table: pa.Table) -> Iterator[LogMark]:
+def log_marks(table: pa.Table) -> Iterator[LogMark]:
     """Yield the message of each broker that is furthest on in its log."""
     furthest = table.group_by("broker").aggregate([("commitLogOffset", "max")])
     for row in furthest.to_pylist():
@@ -236,7 +236,7 @@ def _stored_ms(table: pa.Table, at: int) -> int:
     return microseconds // 1000
 
 
-def _require_unique(table: pa.Table) -> None:
+def require_unique(table: pa.Table) -> None:
     """Raise CorruptStore if a sorted table has a message twice."""
     same = np.diff(table.column("queueOffset").to_numpy()) == 0
     same[np.array(_begins(table)[1:], np.int64) - 1] = False

@@ -1,0 +1,104 @@
+"""Parquet files of typed tables: one for each partition of a task, with Delta's statistics.
+
+Statistics are those of the first columns with plain values, as Delta's own writers keep them. A text of more than 32
+characters has none: a shortened one would need a bound above it.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any, Final
+
+import msgspec
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from firearrow.lake.partitioning import Partitioning, directory, parts
+from firearrow.spark.jobs.archive.fileplace import FilePlace
+
+ROW_GROUP_ROWS: Final = 100_000
+MEASURED_MAX: Final = 32  # columns with statistics, as of Delta's own writers
+_TEXT_MAX: Final = 32
+_MEASURED: Final = (
+    pa.types.is_string,
+    pa.types.is_integer,
+    pa.types.is_floating,
+    pa.types.is_timestamp,
+    pa.types.is_date,
+)
+
+
+class TypedFile(msgspec.Struct, frozen=True, kw_only=True):
+    """A Parquet file of a typed table. ``values`` are those of its partition, ``stats`` its statistics in JSON."""
+
+    path: str
+    rows: int
+    size_bytes: int
+    values: tuple[tuple[str, str | None], ...] = ()
+    stats: str = ""
+
+    def partition(self) -> dict[str, str | None]:
+        """Return the values of the columns that the table is partitioned by."""
+        return dict(self.values)
+
+    def statistics(self) -> str:
+        """Return the statistics in JSON."""
+        return self.stats
+
+
+def write_files(
+    table: pa.Table, place: FilePlace, stem: str, by: Sequence[Partitioning] = (), cluster: Sequence[str] = ()
+) -> Iterator[TypedFile]:
+    """Write rows to files, one for each partition, and yield each file when it is on the disk.
+
+    The rows of a file are sorted by the columns ``cluster``; without any their order stays.
+    """
+    for values, rows in parts(table, by) if table.num_rows else ():
+        ordered = rows.sort_by([(name, "ascending") for name in cluster]) if cluster else rows
+        yield write_file(ordered, place, f"{directory(values)}{stem}.parquet", values)
+
+
+def write_file(table: pa.Table, place: FilePlace, path: str, values: dict[str, str | None]) -> TypedFile:
+    """Write one file, and return it when it is on the disk."""
+    with place.create(path) as file:
+        with pq.ParquetWriter(file, table.schema, compression="zstd", compression_level=1) as writer:
+            writer.write_table(table, ROW_GROUP_ROWS)
+        size_bytes: int = file.tell()
+    place.sync([path])
+    return TypedFile(
+        path=path, rows=table.num_rows, size_bytes=size_bytes, values=tuple(values.items()), stats=statistics_of(table)
+    )
+
+
+def statistics_of(table: pa.Table) -> str:
+    """Return the statistics of rows in Delta's JSON."""
+    least: dict[str, Any] = {}
+    most: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for field, column in zip(table.schema, table.columns, strict=True):
+        if len(nulls) == MEASURED_MAX or not any(is_of(field.type) for is_of in _MEASURED):
+            continue
+        nulls[field.name] = column.null_count
+        bounds = pc.min_max(column).as_py()
+        low, high = _value(bounds["min"], up=False), _value(bounds["max"], up=True)
+        if low is not None and high is not None:
+            least[field.name], most[field.name] = low, high
+    return json.dumps({"numRecords": table.num_rows, "minValues": least, "maxValues": most, "nullCount": nulls})
+
+
+def _value(value: Any, *, up: bool) -> Any:
+    """Return a bound as Delta writes it; None for one that it does not take."""
+    if isinstance(value, datetime):  # milliseconds: a bound must not be within the values
+        micros = int((value - datetime(1970, 1, 1, tzinfo=UTC)).total_seconds() // 1) * 1_000_000 + value.microsecond
+        millis = -(-micros // 1000) if up else micros // 1000
+        moment = datetime.fromtimestamp(millis // 1000, UTC)
+        return f"{moment:%Y-%m-%dT%H:%M:%S}.{millis % 1000:03}Z"
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    if isinstance(value, str) and len(value) > _TEXT_MAX:
+        return None
+    return value if isinstance(value, int | float | str | None) else str(value)

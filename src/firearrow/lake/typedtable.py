@@ -1,0 +1,262 @@
+"""The table of a topic, and the table of its undecoded messages. One commit of the first decides for both.
+
+A step of archiving writes typed rows to the files of ``<name>``, and messages whose bodies do not decode to files of
+``<name>__undecoded``. The commit to ``<name>`` has the offsets, and a number that names the step's files of undecoded
+messages. Only then ``settle`` commits these files to their table. If a process dies in between, the next one finds the
+number, and settles. To commit to the table of undecoded messages first was rejected: after a kill the step would be
+repeated, perhaps with another schema, and a message could be in both tables.
+
+When a schema changes or arrives, ``retry`` decodes the undecoded messages again. The same kind of commit adds the rows
+that decode now. The files that take the place of the former undecoded ones name these in their footers, so ``settle``
+can replace them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from socket import gethostname
+from typing import Final
+from urllib.parse import unquote
+
+import msgspec
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from firearrow.clock import Clock
+from firearrow.errors import ConfigError
+from firearrow.lake.decoding import BodyDecoder
+from firearrow.lake.evolution import evolved, fitted
+from firearrow.lake.partitioning import Partitioning, directory, partition_text
+from firearrow.lake.spec import UNDECODED, TableSpec
+from firearrow.lake.tablefiles import TypedFile, statistics_of, write_file
+from firearrow.lake.typedrows import UNDECODED_ROWS, TypedRows, columns_of
+from firearrow.spark.jobs.archive.archiving import RUN_DIGITS, file_stem
+from firearrow.spark.jobs.archive.delta import Archive, Conflict, State, TableChange, TableLayout, WrittenFiles
+from firearrow.spark.jobs.archive.fileplace import FilePlace
+from firearrow.spark.jobs.archive.parquet import there
+from firearrow.spark.jobs.workers import Workers
+
+_STEP: Final = "firearrow:undecoded"  # of both tables: the last step with undecoded messages
+_REPLACES: Final = b"firearrow.replaces"
+
+
+class UndecodedTable(Archive):
+    """The messages of a topic that are not in its table, with their bodies and the reasons."""
+
+    def __init__(self, root: Path | str, clock: Clock | None = None) -> None:
+        super().__init__(root, clock, layout=TableLayout(UNDECODED_ROWS, ()))
+
+    def files_of(self, step: int) -> tuple[list[TypedFile], list[str]]:
+        """Return the files of a step, and the paths of those that they replace."""
+        ending = f"-{_run_of(step)}.parquet"
+        added: list[TypedFile] = []
+        replaced: list[str] = []
+        for path in self.place.names():
+            if not path.endswith(ending):
+                continue
+            with self.place.open(path) as opened:
+                size_bytes = opened.size()
+                file = pq.ParquetFile(opened)
+                notes = file.schema_arrow.metadata or {}
+                if _REPLACES in notes:
+                    replaced += msgspec.json.decode(notes[_REPLACES], type=list[str])
+                rows = file.read(["_broker", "_queue", "_offset", "_stored_at"])
+            if rows.num_rows:
+                stats = statistics_of(rows)
+                added.append(TypedFile(path=path, rows=rows.num_rows, size_bytes=size_bytes, stats=stats))
+        return added, replaced
+
+    def rows(self) -> pa.Table:
+        """Return all undecoded messages."""
+        table = self.load().table
+        return UNDECODED_ROWS.empty_table() if table is None else pa.table(table.to_pyarrow_table())
+
+
+class TypedTable(Archive):
+    """The table of a topic, with the table of undecoded messages beside it. Both are in the directory of a lake."""
+
+    def __init__(self, lake: str, name: str, spec: TableSpec, decoder: BodyDecoder, clock: Clock | None = None) -> None:
+        self.name = name
+        self.spec = spec
+        self.columns = columns_of(decoder.fields())
+        self.partitioning = spec.partitioning
+        self.decoder = decoder
+        _require_columns(spec, self.columns)
+        super().__init__(f"{lake.rstrip('/')}/{name}", clock, layout=self._layout_of(self.partitioning))
+        self.undecoded = UndecodedTable(f"{lake.rstrip('/')}/{name}{UNDECODED}", clock)
+
+    def _layout_of(self, by: Sequence[Partitioning]) -> TableLayout:
+        fields = [each.field(self.columns) for each in by]
+        own = [field for field in fields if field.name not in self.columns.names]
+        self._own = {field.name for field in own}
+        settings = {"delta.enableChangeDataFeed": "true"} if self.spec.change_data_feed else {}
+        return TableLayout(pa.schema([*self.columns, *own]), tuple(field.name for field in fields), settings)
+
+    @property
+    def writer(self) -> TypedRows:
+        """Writer of the table's rows."""
+        rows = self.columns
+        return TypedRows(self.decoder, rows, self.undecoded.place, self.partitioning, self.spec.cluster)
+
+    def evolve(self, workers: Workers) -> None:
+        """Give the table the columns that the present schema needs.
+
+        Raises ConfigError if rows that are there and new ones have no common type, Conflict if another process changes
+        the table.
+        """
+        from deltalake import CommitProperties
+        from deltalake import Schema as DeltaSchema
+
+        state = self.load()
+        table = state.table
+        if table is None:
+            return
+        by = table.metadata().partition_columns
+        if tuple(by) != self._layout.partition_by:
+            raise ConfigError(
+                f"table {self.name} is partitioned by {', '.join(by) or 'nothing'}, not by"
+                f" {', '.join(self._layout.partition_by) or 'nothing'}: another partitioning needs another table"
+            )
+        held = pa.schema(table.schema())
+        change = evolved(held, self._layout.schema, self.name)
+        self.columns = pa.schema([field for field in change.columns if field.name not in self._own])
+        if change.rewritten:
+            self._rewrite(workers, state, change.columns)
+        elif change.added:
+            fields = DeltaSchema.from_arrow(pa.schema(change.added)).fields
+            properties = CommitProperties(custom_metadata={"firearrow": "schema"}, max_commit_retries=0)
+            self.in_library(lambda: table.alter.add_columns(fields, commit_properties=properties))
+
+    def _rewrite(self, workers: Workers, state: State, columns: pa.Schema) -> None:
+        """Write all files with other columns."""
+        stem = file_stem(state.version + 1)
+        files = list(self.files(state))
+        pieces = [_Rewrite(self.place, self.columns, file, stem(number)) for number, file in enumerate(files)]
+        written = workers.run(_fit_file, pieces)
+        added = tuple(file for one in written for file in one.files)
+        with self.uncommitted(added):
+            there(self.place, written)
+            self.commit(state, TableChange(what="schema", added=added, removed=tuple(files), schema=columns))
+
+    def files(self, state: State) -> Iterator[TypedFile]:
+        """Yield the files of a state."""
+        if state.table is None:
+            return
+        actions = pa.table(state.table.get_add_actions())
+        for action in actions.to_pylist():
+            values = tuple((name, partition_text(it)) for name, it in action.get("partition", {}).items())
+            path, rows = unquote(action["path"]), action["num_records"]
+            yield TypedFile(path=path, rows=rows, size_bytes=action["size_bytes"], values=values)
+
+    def commit_step(self, state: State, change: TableChange, written: Sequence[WrittenFiles]) -> State:
+        """Commit the files of a step; raises as ``commit``."""
+        undecoded = [WrittenFiles(files=one.undecoded, host=one.host) for one in written if one.undecoded]
+        if not undecoded:
+            return self.commit(state, change)
+        with self.undecoded.uncommitted(file for one in undecoded for file in one.files):
+            there(self.undecoded.place, undecoded)
+            self.undecoded.place.sync_names(file.path for one in undecoded for file in one.files)
+            self.settle(state)  # the number of the step before is overwritten
+            step = step_of(undecoded[0].files[0].path)
+            state = self.commit(state, msgspec.structs.replace(change, numbers={**change.numbers, _STEP: step}))
+        self.settle(state)
+        return state
+
+    def settle(self, state: State | None = None) -> None:
+        """Commit the undecoded messages of the last step that had some, unless it is done."""
+        step = (self.load() if state is None else state).numbers.get(_STEP)
+        if step is None:
+            return
+        before = self.undecoded.load()
+        while before.numbers.get(_STEP) != step:
+            added, replaced = self.undecoded.files_of(step)
+            removed = tuple(TypedFile(path=path, rows=0, size_bytes=0) for path in replaced)
+            change = TableChange(what="undecoded", added=tuple(added), removed=removed, numbers={_STEP: step})
+            try:
+                self.undecoded.commit(before, change)
+                return
+            except Conflict:  # another process settles, too
+                before = self.undecoded.load()
+
+    def retry(self, workers: Workers) -> int:
+        """Decode the undecoded messages again; return the number of those that are in the table now.
+
+        Raises Conflict if another process changes the same table.
+        """
+        state = self.load()
+        self.settle(state)
+        held = sorted(self.undecoded.load().paths)
+        if not held:
+            return 0
+        stem = file_stem(state.version + 1)
+        pieces = [
+            _Retry(self.writer, self.place, self.undecoded.place, path, stem(number))
+            for number, path in enumerate(held)
+        ]
+        written = [one for one in workers.run(_decode_again, pieces) if one.files]
+        if not written:
+            return 0
+        files = tuple(file for one in written for file in one.files)
+        with self.uncommitted(files):
+            there(self.place, written)
+            self.commit_step(state, TableChange(what="retry", added=files), written)
+        return sum(file.rows for file in files)
+
+
+@dataclass(frozen=True, slots=True)
+class _Retry:
+    """File of undecoded messages to decode again."""
+
+    writer: TypedRows
+    place: FilePlace
+    undecoded: FilePlace
+    path: str
+    stem: str
+
+
+def _decode_again(piece: _Retry) -> WrittenFiles:
+    """Write the rows that decode now, and the rest; nothing if no row decodes."""
+    with piece.undecoded.open(piece.path) as file:
+        rows = pq.ParquetFile(file).read().cast(UNDECODED_ROWS)
+    found = piece.writer.decoded_again(rows)
+    if not found.typed.num_rows:
+        return WrittenFiles()
+    notes = {_REPLACES.decode(): msgspec.json.encode([piece.path]).decode()}
+    files, undecoded = piece.writer.write_rows([found], piece.place, piece.stem, notes)
+    return WrittenFiles(files=files, undecoded=undecoded)
+
+
+@dataclass(frozen=True, slots=True)
+class _Rewrite:
+    """File to write again with other columns."""
+
+    place: FilePlace
+    columns: pa.Schema
+    file: TypedFile
+    stem: str
+
+
+def _fit_file(piece: _Rewrite) -> WrittenFiles:
+    with piece.place.open(piece.file.path) as file:
+        rows = fitted(pq.ParquetFile(file).read(), piece.columns)
+    values = piece.file.partition()
+    written = write_file(rows, piece.place, f"{directory(values)}{piece.stem}.parquet", values)
+    return WrittenFiles((written,), host=gethostname())
+
+
+def step_of(path: str) -> int:
+    """Return the run of a file as a number of 64 bits, with a sign."""
+    run = path.removesuffix(".parquet")[-RUN_DIGITS:]
+    return int.from_bytes(bytes.fromhex(run), signed=True)
+
+
+def _run_of(step: int) -> str:
+    return step.to_bytes(RUN_DIGITS // 2, signed=True).hex()
+
+
+def _require_columns(spec: TableSpec, columns: pa.Schema) -> None:
+    for name in spec.cluster:
+        if name not in columns.names:
+            raise ConfigError(f"table of {spec.topics!r}: cluster {name!r} is no column")
