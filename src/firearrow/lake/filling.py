@@ -1,34 +1,56 @@
-"""Filling of typed tables from a store or brokers: each message once, in one commit per table and interval."""
+"""Filling of the tables of a lake from stores or brokers: each message once, in one commit per table and interval.
+
+All tables share one look at the queues. Only a table whose topic has new messages takes a step. A table that cannot go
+on, for example because its schema has changed incompatibly, stops with a sentence, and the others go on.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import logging
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from threading import Event
+from typing import Final
 
-from firearrow.errors import ConfigError
-from firearrow.lake.decoding import decoder_of
-from firearrow.lake.spec import TableSpec, table_name
+from firearrow.client.queues import Bound, Queue
+from firearrow.clock import Clock, SystemClock
+from firearrow.errors import ConfigError, FirearrowError
+from firearrow.lake.decoding import BodyDecoder, decoder_of
+from firearrow.lake.instances import Instances
+from firearrow.lake.spec import TableSpec, specs_of, table_name
 from firearrow.lake.typedtable import TypedTable
 from firearrow.lake.upserts import UpsertTable
-from firearrow.spark.jobs.archive.archiving import ArchiveSettings, ArchiveStep, Source, Summary, archive, source
+from firearrow.spark.jobs.archive.archiving import (
+    Archiver,
+    ArchiveSettings,
+    ArchiveStep,
+    Source,
+    Summary,
+    archive,
+    require_apart,
+    source,
+)
+from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.workers import Workers
+from firearrow.spark.options import parse
+from firearrow.spark.source.files import FileOrigin
+from firearrow.spark.source.opening import open_origin
+from firearrow.spark.source.origin import ConfiguredOrigin, Origin
+
+log = logging.getLogger(__name__)
+
+LAG_SECONDS: Final = 60.0
+UPKEEP_SECONDS: Final = 3600.0
+_ROUNDS_OF_LAG: Final = 3  # a message waits one round at most, and its step takes time
 
 
-def typed_table(lake: str, topic: str, spec: TableSpec) -> TypedTable:
-    """Return the table of a topic in the directory or URI of a lake, with the newest schema of its registry.
+def typed_table(lake: str, topic: str, spec: TableSpec, decoder: BodyDecoder | None = None) -> TypedTable:
+    """Return the table of a topic in the directory or URI of a lake, by default with the newest schema of its registry.
 
     Raises ConfigError for a schema that cannot be columns.
     """
     kind = UpsertTable if spec.mode == "upsert" else TypedTable
-    return kind(lake, table_name(topic), spec, decoder_of(spec))
-
-
-def topic_source(options: Mapping[str, str], topic: str) -> tuple[Source, ArchiveSettings]:
-    """Return the source of a topic, from the options of a read; raise ConfigError for options of other topics."""
-    given = {name.lower() for name in options}
-    for name in ("subscribe", "subscribePattern", "assign"):
-        if name.lower() in given:
-            raise ConfigError(f"option {name}: a table has the messages of its topic")
-    return source({**options, "subscribe": topic})
+    return kind(lake, table_name(topic), spec, decoder or decoder_of(spec))
 
 
 def fill(
@@ -46,3 +68,187 @@ def fill(
     table.evolve(workers)
     table.retry(workers)
     return archive(workers, source, table, settings, on_step=on_step)
+
+
+@dataclass
+class TableStatus:
+    """State of a table, for metrics and reports. ``fresh_ms`` is a time before which all messages are in the table."""
+
+    topic: str
+    name: str
+    lag_seconds: float
+    steps: int = 0
+    rows: int = 0
+    files: int = 0
+    size_bytes: int = 0
+    undecoded: int = 0
+    fresh_ms: int | None = None
+    trouble: str = ""
+
+    def add(self, step: ArchiveStep) -> None:
+        """Count a step."""
+        self.steps += 1
+        self.rows += sum(file.rows for file in step.added)
+        self.files += len(step.added)
+        self.size_bytes += sum(file.size_bytes for file in step.added)
+        self.undecoded += step.undecoded
+
+
+@dataclass
+class _Filled:
+    """A table that is filled, and what fills it."""
+
+    spec: TableSpec
+    decoder: BodyDecoder
+    table: TypedTable
+    archiver: Archiver
+
+
+@dataclass(frozen=True)
+class Lake:
+    """Tables to fill: the options of a read, the directory or URI of the tables, and their specifications.
+
+    Without ``by_attributes``, the attributes of topics do not count.
+    """
+
+    options: Mapping[str, str]
+    root: str
+    specs: tuple[TableSpec, ...] = ()
+    lag_seconds: float = LAG_SECONDS
+    by_attributes: bool = True
+
+    def check(self) -> None:
+        """Raise ConfigError for options that no lake can have."""
+        given = {name.lower() for name in self.options}
+        for name in ("subscribe", "subscribePattern", "assign"):
+            if name.lower() in given:
+                raise ConfigError(f"option {name}: the tables name the topics")
+        source(self.options)
+
+    def topics(self) -> dict[str, TableSpec]:
+        """Return the specification of each topic that becomes a table; raise ConfigError for wrong attributes, and for
+        two topics of one name."""
+        origin = open_origin(parse(self.options))
+        assert isinstance(origin, ConfiguredOrigin), "stores and brokers know their topics"
+        known = origin.attributes()
+        found = specs_of(known if self.by_attributes else {topic: {} for topic in known}, self.specs)
+        names: dict[str, str] = {}
+        for topic in sorted(found):
+            other = names.setdefault(table_name(topic), topic)
+            if other != topic:
+                raise ConfigError(f"topics {other!r} and {topic!r} would both be the table {table_name(topic)}")
+        return found
+
+
+class LakeFilling:
+    """Filling of all tables of a lake, in rounds."""
+
+    def __init__(
+        self, workers: Workers, lake: Lake, *, instances: Instances | None = None, clock: Clock | None = None
+    ) -> None:
+        lake.check()
+        self.statuses: dict[str, TableStatus] = {}
+        self._workers = workers
+        self._lake = lake
+        self._instances = instances
+        self._clock = clock or SystemClock()
+        self._origin: Origin | None = None
+        self._topics: frozenset[str] = frozenset()
+        self._filled: dict[str, _Filled] = {}
+        self._tidied_ms: dict[str, int] = {}
+
+    def round(self) -> bool:
+        """Bring the tables of this instance up to the present; tell whether a message was new.
+
+        A table that cannot go on has its ``trouble``. Raises only if the topics cannot be read.
+        """
+        if self._instances is not None:
+            self._instances.beat()
+        topics = self._lake.topics()
+        mine = {topic: spec for topic, spec in topics.items() if self._has(table_name(topic))}
+        for topic in self.statuses.keys() - mine.keys():
+            del self.statuses[topic]
+            self._filled.pop(topic, None)
+        if not mine:
+            return False
+        now_ms = self._clock.now_ms()
+        bounds = self._bounds(mine)
+        was_new = False
+        for topic, spec in sorted(mine.items()):
+            lag = spec.lag or self._lake.lag_seconds
+            status = self.statuses.setdefault(topic, TableStatus(topic, table_name(topic), lag))
+            try:
+                was_new |= self._step(status, spec, {q: bound for q, bound in bounds.items() if q.topic == topic})
+                status.fresh_ms, status.trouble = now_ms, ""
+            except (FirearrowError, OSError) as error:
+                self._filled.pop(topic, None)
+                if status.trouble != str(error):
+                    log.warning("a table stops", extra={"table": status.name, "reason": str(error)})
+                status.trouble = str(error)
+        return was_new
+
+    def follow(self, stop: Event, on_round: Callable[[], object] = lambda: None) -> None:
+        """Fill the tables until ``stop`` is set, so that no message waits longer than the lag of its table."""
+        failures = 0
+        while not stop.is_set():
+            begin_ms = self._clock.now_ms()
+            try:
+                self.round()
+                failures = 0
+            except FirearrowError as error:
+                failures += 1
+                log.warning("the topics can't be read", extra={"reason": str(error), "failures": failures})
+            self.tidy()
+            on_round()
+            lag = min((status.lag_seconds for status in self.statuses.values()), default=self._lake.lag_seconds)
+            stop.wait(max(0.0, lag / _ROUNDS_OF_LAG - (self._clock.now_ms() - begin_ms) / 1000))
+        if self._instances is not None:
+            self._instances.leave()
+
+    def tidy(self) -> None:
+        """Join the small files of tables, and remove files that no reader needs, once an hour."""
+        now_ms = self._clock.now_ms()
+        for topic, filled in self._filled.items():
+            if now_ms - self._tidied_ms.setdefault(topic, now_ms) < 1000 * UPKEEP_SECONDS:
+                continue
+            self._tidied_ms[topic] = now_ms
+            try:
+                filled.table.compact()
+                filled.table.clean()
+            except FirearrowError as error:
+                log.warning("a table is not tidied", extra={"table": filled.table.name, "reason": str(error)})
+
+    def _has(self, name: str) -> bool:
+        return self._instances is None or self._instances.has(name)
+
+    def _bounds(self, topics: Iterable[str]) -> Mapping[Queue, Bound]:
+        chosen = frozenset(topics)
+        if self._origin is None or chosen != self._topics:
+            opener, _ = source({**self._lake.options, "subscribe": ",".join(sorted(chosen))})
+            self._origin, self._topics = opener(), chosen
+            self._filled.clear()
+            if isinstance(self._origin, FileOrigin):
+                require_apart(self._origin.options.place.paths, FilePlace(self._lake.root))
+        return self._origin.bounds()
+
+    def _step(self, status: TableStatus, spec: TableSpec, bounds: Mapping[Queue, Bound]) -> bool:
+        """Bring a table up to some bounds; tell whether a message was new."""
+        filled = self._filled_table(status.topic, spec)
+        before = status.steps
+        while (step := filled.archiver.step(bounds)) is not None:
+            status.add(step)
+        return status.steps > before
+
+    def _filled_table(self, topic: str, spec: TableSpec) -> _Filled:
+        """Return the table of a topic, brought to the present schema."""
+        decoder = decoder_of(spec)
+        known = self._filled.get(topic)
+        if known is not None and known.spec == spec and known.decoder == decoder:
+            return known
+        table = typed_table(self._lake.root, topic, spec, decoder)
+        table.evolve(self._workers)
+        table.retry(self._workers)
+        opener, settings = source({**self._lake.options, "subscribe": topic})
+        archiver = Archiver(self._workers, opener, table, settings, self._origin)
+        self._filled[topic] = _Filled(spec, decoder, table, archiver)
+        return self._filled[topic]

@@ -44,7 +44,8 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
     ``schema`` is a text or the name of a file: Spark's text of columns or a JSON Schema, an Avro schema, or a
     descriptor file of Protobuf. ``subject`` names the schema in a registry. ``key`` is the column that identifies a row
-    of a table with ``mode="upsert"``: by default the message's keys.
+    of a table with ``mode="upsert"``: by default the message's keys. ``lag`` is the time in seconds after which a
+    message must be in the table.
     """
 
     topics: str = ""
@@ -59,6 +60,7 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     mode: Mode = "append"
     key: str = ""
     change_data_feed: bool = False
+    lag: float | None = None
 
     @property
     def partitioning(self) -> tuple[Partitioning, ...]:
@@ -73,8 +75,8 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 
 class LakeFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Content of the file: the directory or URI of all tables, the time after which messages must be in them, and the
-    tables."""
+    """Content of the file: the directory or URI of all tables, the time in seconds after which messages must be in
+    them, and the tables."""
 
     root: str = ""
     lag: float = 60.0
@@ -88,21 +90,25 @@ def read_lake_file(path: Path) -> LakeFile:
     except (OSError, ValueError) as error:
         raise ConfigError(f"{path}: {error}") from None
     for spec in found.tables:
-        try:
-            re.compile(spec.topics)
-        except re.error as error:
-            raise ConfigError(f"{path}: topics {spec.topics!r}: {error}") from None
-        _require_possible(spec, spec.topics)
+        checked(spec)
     return found
 
 
-def specs_of(
-    topics: Mapping[str, Mapping[str, str]], specs: Iterable[TableSpec], *, defaults: TableSpec | None = None
-) -> dict[str, TableSpec]:
+def checked(spec: TableSpec) -> TableSpec:
+    """Return a specification that does not contradict itself; raise ConfigError for any other."""
+    try:
+        re.compile(spec.topics)
+    except re.error as error:
+        raise ConfigError(f"topics {spec.topics!r}: {error}") from None
+    _require_possible(spec, spec.topics)
+    return spec
+
+
+def specs_of(topics: Mapping[str, Mapping[str, str]], specs: Iterable[TableSpec]) -> dict[str, TableSpec]:
     """Return the specification of each topic that becomes a table.
 
-    ``topics`` has the attributes of each topic. The first of ``specs`` that names a topic holds for it; ``defaults``
-    hold for a topic that has only attributes. Raises ConfigError for wrong attributes.
+    ``topics`` has the attributes of each topic. The first of ``specs`` that names a topic holds for it. Raises
+    ConfigError for wrong attributes.
     """
     found: dict[str, TableSpec] = {}
     specs = tuple(specs)
@@ -111,7 +117,7 @@ def specs_of(
         spec = next((spec for spec in specs if re.fullmatch(spec.topics, topic)), None)
         if spec is None and "format" not in own:
             continue
-        found[topic] = _with_attributes(spec or defaults or TableSpec(), own, topic)
+        found[topic] = _with_attributes(spec or TableSpec(), own, topic)
         _require_possible(found[topic], topic)
     return found
 

@@ -13,8 +13,10 @@ can replace them.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from socket import gethostname
 from typing import Final
@@ -25,7 +27,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from firearrow.clock import Clock
-from firearrow.errors import ConfigError
+from firearrow.errors import ConfigError, StoreLocked
 from firearrow.lake.decoding import BodyDecoder
 from firearrow.lake.evolution import evolved, fitted
 from firearrow.lake.partitioning import Partitioning, directory, partition_text
@@ -39,6 +41,7 @@ from firearrow.spark.jobs.archive.parquet import there
 from firearrow.spark.jobs.workers import Workers
 
 _STEP: Final = "firearrow:undecoded"  # of both tables: the last step with undecoded messages
+FILES_MIN: Final = 8  # of a partition that is sorted again
 _REPLACES: Final = b"firearrow.replaces"
 
 
@@ -139,6 +142,36 @@ class TypedTable(Archive):
         with self.uncommitted(added):
             there(self.place, written)
             self.commit(state, TableChange(what="schema", added=added, removed=tuple(files), schema=columns))
+
+    def compact(self, files_min: int = FILES_MIN) -> int:
+        """Join the small files of partitions; return the number of files that are gone.
+
+        Rows are sorted by the columns of ``cluster``, in partitions of at least ``files_min`` files: others would be
+        written again for little. Raises StoreLocked if another process has changed the table meanwhile.
+        """
+        from deltalake import CommitProperties
+        from deltalake.exceptions import CommitFailedError
+
+        state = self.load()
+        table = state.table
+        if table is None:
+            return 0
+        properties = CommitProperties(custom_metadata={"firearrow": "compact"}, max_commit_retries=0)
+        by = [*self.spec.cluster]
+        counts = Counter(file.values for file in self.files(state))
+        removed = 0
+        try:
+            if not by:
+                found = self.in_library(lambda: table.optimize.compact(commit_properties=properties))
+                return int(found["numFilesRemoved"])
+            for values in (values for values, count in counts.items() if count >= files_min):
+                chosen = [(name, "=", "" if it is None else it) for name, it in values] or None
+                sort = partial(table.optimize.z_order, by, chosen, commit_properties=properties)
+                found = self.in_library(sort)
+                removed += int(found["numFilesRemoved"])
+        except CommitFailedError as error:
+            raise StoreLocked(f"table {self.name}: another process has changed it: {error}") from None
+        return removed
 
     def files(self, state: State) -> Iterator[TypedFile]:
         """Yield the files of a state."""

@@ -18,6 +18,8 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
+from firearrow.lake.filling import Lake, LakeFilling
+from firearrow.lake.spec import TableSpec
 from firearrow.spark.jobs.archive.archiving import ArchiveSettings, follow, source
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.archive.upkeep import Upkeep
@@ -48,9 +50,9 @@ class Forks(NamedTuple):
 
 
 @contextmanager
-def forking(store: Path, root: str, log: Path) -> Iterator[Forks]:
-    """The program; whatever it has started is gone in the end, whoever fails."""
-    command = [sys.executable, "-m", "tests.spark.jobs.archiver", str(store), root]
+def forking(store: Path, root: str, log: Path, work: str = "archive_for_ever") -> Iterator[Forks]:
+    """The program, which does ``work``; whatever it has started is gone in the end, whoever fails."""
+    command = [sys.executable, "-m", "tests.spark.jobs.archiver", work, str(store), root]
     with (
         log.open("a") as file,
         subprocess.Popen(
@@ -72,14 +74,23 @@ def archive_for_ever(store: str, root: str) -> None:
         follow(workers, opener, Archive(root), settings, stop=Event(), interval_seconds=0.02, upkeep=upkeep)
 
 
+def fill_for_ever(store: str, root: str) -> None:
+    """Keep the table of a topic fresh until the process ends."""
+    spec = TableSpec(topics="orders", schema="number long", lag=0.03)
+    lake = Lake({"path": store, "maxOffsetsPerTrigger": "60", "splitBytes": "2k"}, root, (spec,))
+    with local_workers(2, "fork") as workers:
+        LakeFilling(workers, lake).follow(Event())
+
+
 def main() -> None:
-    """Fork an archiver for each line."""
+    """Fork a process that works for each line."""
+    work = {"archive_for_ever": archive_for_ever, "fill_for_ever": fill_for_ever}[sys.argv[1]]
     import_module("deltalake")
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:
             try:
-                archive_for_ever(*sys.argv[1:])
+                work(*sys.argv[2:])
             finally:  # os._exit would end without a word
                 traceback.print_exc()
                 os._exit(1)

@@ -24,6 +24,7 @@ from firearrow.cli.pipeline.options import (
     Restore,
     RunOptions,
     Sink,
+    TablesJob,
     WatchJob,
 )
 from firearrow.errors import ConfigError, FirearrowError
@@ -48,6 +49,14 @@ def check_master(option: str, master: str) -> None:
     """Raise ConfigError if the value of ``option`` is not a Spark master."""
     if not _MASTERS.fullmatch(master):
         raise ConfigError(f"{option} {master}: must be local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL")
+
+
+def cores_of(master: str) -> int:
+    """Return the number of processes of a local master; its form was checked."""
+    found = re.search(r"\[(\*|\d+)", master)
+    if found is None:
+        return 1
+    return (os.cpu_count() or 1) if found[1] == "*" else max(1, int(found[1]))
 
 
 def check_places(given: Mapping[str, object]) -> None:
@@ -163,13 +172,19 @@ def _require_condition(condition: str) -> None:
 
 def _archive(options: ArchiveJob) -> None:
     from firearrow.spark.jobs.archive.archiving import require_apart, source
-    from firearrow.spark.jobs.archive.delta import Archive
+    from firearrow.spark.jobs.archive.fileplace import FilePlace
     from firearrow.spark.options import parse
 
     if options.iceberg:
         require("pyiceberg", "iceberg")
     source(options.source())
-    require_apart(parse(options.source()).place.paths, Archive(options.to))
+    require_apart(parse(options.source()).place.paths, FilePlace(options.to))
+
+
+def _tables(options: TablesJob) -> None:
+    from firearrow.cli.pipeline.tables import lake_of
+
+    lake_of(options).check()
 
 
 def _deadletters(options: Deadletters) -> None:
@@ -234,6 +249,8 @@ def _require_sink(given: Sink, what: str = "sending") -> None:
 
 _OF_JOBS: Final[Mapping[str, Callable[[Any], None]]] = {
     "archive": _archive,
+    "tables": _tables,
+    "serve": _tables,
     "deadletters": _deadletters,
     "latency": _latency,
     "restore": _restore,

@@ -27,8 +27,8 @@ from firearrow.cli.output.screen import as_text
 from firearrow.cli.output.screen import progress as shown
 from firearrow.cli.parser import parser_for
 from firearrow.cli.pipeline import options as options_of
-from firearrow.cli.pipeline.checks import check, has_few_messages, require_master
-from firearrow.cli.pipeline.options import Reading, RunOptions, SparkOptions
+from firearrow.cli.pipeline.checks import check, cores_of, has_few_messages, require_master
+from firearrow.cli.pipeline.options import Reading, RunOptions, SparkOptions, WorkersRun
 from firearrow.cli.pipeline.sparkerrors import of_log
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
 
     from firearrow.cli.output.reports import Report, Table
     from firearrow.cli.pipeline.analyses import ReportRun
+    from firearrow.spark.jobs.workers import Workers
     from firearrow.spark.session import ClassData
 
 WITHOUT_SPARK: Final = "this needs PySpark: install Firearrow with the extra spark (docs/start.md)"
@@ -66,6 +67,8 @@ class Job:
     summary: str
     options: type[Reading]
     report: str
+    needs_jvm: bool = True
+    """False for a job whose work processes of this machine can do, too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,9 +95,17 @@ def run(order: JobOrder) -> int:
     """Run one job and show its report."""
 
     def command() -> int:
+        from firearrow.spark.jobs.workers import local_workers
+
         with ending_at_once() as ending:
-            with session(order, ending) as spark:
-                report = report_of(order, spark)
+            if order.job.needs_jvm or not order.how.master.startswith("local"):
+                with session(order, ending) as spark:
+                    report = report_of(order, spark)
+            else:
+                require_pyspark()
+                order.check()
+                with local_workers(cores_of(order.how.master)) as workers:
+                    report = report_of(order, None, workers)
             show(report, order.how)
         return 0
 
@@ -203,6 +214,20 @@ JOBS: Final = (
         "archive", "write messages to a Delta table, each exactly once", options_of.ArchiveJob, "archive:report_archive"
     ),
     Job(
+        "tables",
+        "write topics to typed tables, each message exactly once",
+        options_of.TablesJob,
+        "tables:report_tables",
+        needs_jvm=False,
+    ),
+    Job(
+        "serve",
+        "keep typed tables of topics fresh, until interrupted",
+        options_of.ServeJob,
+        "tables:report_serving",
+        needs_jvm=False,
+    ),
+    Job(
         "compact",
         "join small files of an archive, and remove files that no reader needs",
         options_of.OfArchive,
@@ -245,20 +270,35 @@ for _job in JOBS:
 # --- running ---
 
 
-def report_of(order: JobOrder, spark: SparkSession) -> Report:
-    """Run a job in a Spark session, and give its report."""
+def report_of(order: JobOrder, spark: SparkSession | None, workers: Workers | None = None) -> Report:
+    """Run a job in a Spark session or with other workers, and give its report."""
     from firearrow.cli.output.reports import Report
-    from firearrow.cli.pipeline.analyses import ReportRun
-    from firearrow.spark.jobs.reports.reading import Reader
 
     order.check()
     job, options, how = order.job, order.options, order.how
     now_ms = options.now if options.now is not None else SystemClock().now_ms()
     with shown(spark, job.name, wanted=how.progress):
-        report: Callable[[ReportRun[Any]], list[Table]] = resolve_name(f"firearrow.cli.pipeline.{job.report}")
-        found = report(ReportRun(spark, Reader(spark, options.source()), options, how, now_ms))
+        report: Callable[[Any], list[Table]] = resolve_name(f"firearrow.cli.pipeline.{job.report}")
+        found = report(_run_of(order, spark, workers, now_ms))
     tables = [table.at_most(how.top) if how.top else table for table in found]
     return Report.of(job.name, options.named(), now_ms, tables)
+
+
+def _run_of(
+    order: JobOrder, spark: SparkSession | None, workers: Workers | None, now_ms: int
+) -> ReportRun[Any] | WorkersRun[Any]:
+    if order.job.needs_jvm:
+        from firearrow.cli.pipeline.analyses import ReportRun
+        from firearrow.spark.jobs.reports.reading import Reader
+
+        assert spark is not None
+        return ReportRun(spark, Reader(spark, order.options.source()), order.options, order.how, now_ms)
+    if workers is None:
+        from firearrow.spark.jobs.workers import SparkWorkers
+
+        assert spark is not None
+        workers = SparkWorkers(spark)
+    return WorkersRun(workers, order.options, order.how, now_ms)
 
 
 def show(report: Report, how: RunOptions) -> None:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, ClassVar, Final
+from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Generic, Literal, TypeVar
 
 from firearrow.cli.parameters import (
     NOT_ASKED,
@@ -24,6 +25,9 @@ from firearrow.cli.parameters import (
     valued,
     whole_seconds,
 )
+
+if TYPE_CHECKING:
+    from firearrow.spark.jobs.workers import Workers
 
 RETENTION_HOURS: Final = 72.0
 
@@ -236,6 +240,52 @@ class Expire(OfArchive):
 
 
 @options
+class TablesJob(OfMessages):
+    """Options of `tables`."""
+
+    to: Annotated[
+        str | None, valued("DIR", "directory of the tables, or a URI such as s3://bucket/lake (default: FILE's root)")
+    ] = None
+    file: Annotated[Path | None, valued("FILE", "a file in TOML that says which topics become tables")] = None
+    topic: Annotated[str | None, valued("PATTERN", "topics whose whole name matches, without a file")] = None
+    format: Annotated[Literal["delta", "iceberg"], Parameter("format of the tables (default: delta)")] = "delta"
+    bodies: Annotated[Literal["json", "avro", "protobuf"], Parameter("format of the bodies (default: json)")] = "json"
+    schema: Annotated[
+        str | None,
+        valued("TEXT|FILE", "columns such as 'order string, cents long', a JSON or Avro schema, or a descriptor file"),
+    ] = None
+    registry: Annotated[str | None, valued("URL", "a schema registry; bodies begin with the id of their schema")] = None
+    subject: Annotated[str | None, valued("NAME", "the subject in the registry that has the columns")] = None
+    message: Annotated[str | None, valued("NAME", "the message in a descriptor file of Protobuf")] = None
+    partition: Annotated[
+        tuple[str, ...], valued("BY", "day, hour, bucket(N, COLUMN) or a column (default: day); may be repeated")
+    ] = ()
+    cluster: Annotated[tuple[str, ...], valued("COLUMN", "a column that files are sorted by; may be repeated")] = ()
+    mode: Annotated[
+        Literal["append", "upsert"], Parameter("a row for each message, or the last one of each key (default: append)")
+    ] = "append"
+    key: Annotated[str | None, valued("COLUMN", "with upsert: the column of the key (default: the message's keys)")] = (
+        None
+    )
+
+    def check(self) -> None:
+        """Raise WrongOptions unless a file or a pattern names the topics."""
+        super().check()
+        exclude(self, "file", "topic")
+
+
+@options
+class ServeJob(TablesJob):
+    """Options of `serve`."""
+
+    lag: Annotated[
+        float | None, valued("SECONDS", "time after which messages must be in their tables (default: 60)", positive)
+    ] = None
+    host: Annotated[str, valued("HOST", "address for health and metrics (default: 127.0.0.1)")] = "127.0.0.1"
+    port: Annotated[int, valued("PORT", "port for health and metrics; 0 for any (default: 5559)", count)] = 5559
+
+
+@options
 class Sending(Sink):
     """Options of a job that sends many messages, and may be continued."""
 
@@ -326,3 +376,16 @@ class RunOptions(SparkOptions):
     json: Annotated[bool, switch("print one JSON object")] = False
     report: Page = None
     progress: Progress = None
+
+
+Asked = TypeVar("Asked", bound=Reading)
+
+
+@dataclass(frozen=True, slots=True)
+class WorkersRun(Generic[Asked]):
+    """One run of a job that needs workers, but no JVM."""
+
+    workers: Workers
+    options: Asked
+    how: RunOptions
+    now_ms: int

@@ -176,6 +176,6 @@ def test_places_by_other_names(tmp_path: Path) -> None:
     assert str(FilePlace(uri)) == "s3://bucket/a/b"
     assert FilePlace(uri).full("c/d") == "s3://bucket/a/b/c/d"
     assert str(FilePlace(f"file://{tmp_path}")) == str(tmp_path)
-    require_apart(["store"], Archive(uri))
+    require_apart(["store"], Archive(uri).place)
     with pytest.raises(ConfigError, match="one is within the other"):
-        require_apart([str(tmp_path)], Archive(f"file://{tmp_path}/archive"))
+        require_apart([str(tmp_path)], Archive(f"file://{tmp_path}/archive").place)

@@ -179,7 +179,7 @@ def archive(
     within one.
     """
     summary = Summary()
-    job = _Archiver(workers, source, archive, settings or ArchiveSettings())
+    job = Archiver(workers, source, archive, settings or ArchiveSettings())
     target = job.origin.bounds()
     while (step := job.step(target)) is not None:
         summary = summary.plus(step)
@@ -206,7 +206,7 @@ def follow(
     after one.
     """
     summary = Summary()
-    job = _Archiver(workers, source, archive, settings or ArchiveSettings())
+    job = Archiver(workers, source, archive, settings or ArchiveSettings())
     while not stop.is_set():
         step = job.step(job.origin.bounds())
         if step is not None:
@@ -235,28 +235,38 @@ def read_archive(spark: SparkSession, archive: Archive) -> DataFrame:
     return spark.read.schema(schema).parquet(*paths).select(*MESSAGES.names)
 
 
-def require_apart(paths: Iterable[str], archive: Archive) -> None:
+def require_apart(paths: Iterable[str], place: FilePlace) -> None:
     """Raise ConfigError if an archive is within a store, or a store within it."""
-    if archive.place.directory is None:
+    if place.directory is None:
         return
-    root = archive.place.directory.resolve()
+    root = place.directory.resolve()
     for path in paths:
         if "://" in path and not path.startswith("file://"):
             continue
         store = Path(path.removeprefix("file://")).resolve()
         if root.is_relative_to(store) or store.is_relative_to(root):
             raise ConfigError(
-                f"archive {archive.root} and store {path}: one is within the other, but the files of both must not mix"
+                f"archive {place} and store {path}: one is within the other, but the files of both must not mix"
             )
 
 
-class _Archiver:
-    """One process that archives. Its knowledge of the archive is that of its start."""
+class Archiver:
+    """One process that archives. Its knowledge of the archive is that of its start.
 
-    def __init__(self, workers: Workers, source: Source, archive: Archive, settings: ArchiveSettings) -> None:
-        self.origin = source()
+    ``origin`` is what ``source`` opens, if it is open already.
+    """
+
+    def __init__(
+        self,
+        workers: Workers,
+        source: Source,
+        archive: Archive,
+        settings: ArchiveSettings,
+        origin: Origin | None = None,
+    ) -> None:
+        self.origin = source() if origin is None else origin
         if isinstance(self.origin, FileOrigin):
-            require_apart(self.origin.options.place.paths, archive)
+            require_apart(self.origin.options.place.paths, archive.place)
         self.was_limited = False
         self._recognition = archive.recognition(self.origin, fail_on_data_loss=settings.fail_on_data_loss)
         self._first: dict[Queue, int] | None = None
