@@ -96,7 +96,7 @@ def test_undecoded_messages_are_in_the_table_once_the_schema_fits(tmp_path: Path
     assert places(read(tmp_path, "orders__undecoded")) == []
 
 
-@pytest.mark.parametrize("rows", [None, 9])
+@pytest.mark.parametrize("rows", [None, 20])
 def test_a_kill_at_any_change_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rows: int | None
 ) -> None:

@@ -116,12 +116,12 @@ def test_a_kill_at_any_change_merges_each_step_once(tmp_path: Path, monkeypatch:
         origin = origin_of(body)
         mortal.left = life
         try:
-            run(origin, lake, spec, rows=20)
+            run(origin, lake, spec, rows=30)
             finished = True
         except Killed:
             finished = False
         mortal.left = -1
-        run(origin, lake, spec, rows=20)
+        run(origin, lake, spec, rows=30)
         table = DeltaTable(str(lake / "orders"))
         changes = pa.table(table.load_cdf(0)).num_rows
         found = (rows_of(lake), rows_of(lake, "orders__undecoded"), changes)

@@ -1,4 +1,21 @@
 """Topics as typed tables of Delta Lake and Iceberg: columns from bodies, each message once.
 
-Workers without a JVM write the tables, on the engine of archives (``firearrow.spark.jobs.archive``).
+Workers without a JVM write the tables, on the engine of archives (``firearrow.spark.jobs.archive``). ``table`` reads a
+table together with the messages that are not in it yet. A worker imports only the module that it runs, so ``table``
+loads its module when it is first used.
 """
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from firearrow.lake.reading import table
+
+__all__ = ["table"]
+
+
+def __getattr__(name: str) -> Any:
+    if name == "table":
+        from firearrow.lake import reading
+
+        return reading.table
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

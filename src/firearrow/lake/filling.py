@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from threading import Event
 from typing import Final
 
+import msgspec
+
 from firearrow.client.queues import Bound, Queue
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError, FirearrowError
@@ -50,7 +52,17 @@ def typed_table(lake: str, topic: str, spec: TableSpec, decoder: BodyDecoder | N
     Raises ConfigError for a schema that cannot be columns.
     """
     kind = UpsertTable if spec.mode == "upsert" else TypedTable
-    return kind(lake, table_name(topic), spec, decoder or decoder_of(spec))
+    of_topic = msgspec.structs.replace(spec, topics=topic)
+    return kind(lake, table_name(topic), of_topic, decoder or decoder_of(spec))
+
+
+def topic_source(options: Mapping[str, str], topic: str) -> tuple[Source, ArchiveSettings]:
+    """Return the source of a topic, from the options of a read; raise ConfigError for options that choose messages."""
+    given = {name.lower() for name in options}
+    for name in ("subscribe", "subscribePattern", "assign"):
+        if name.lower() in given:
+            raise ConfigError(f"option {name}: the tables name the topics")
+    return source({**options, "subscribe": topic})
 
 
 def fill(
@@ -119,11 +131,7 @@ class Lake:
 
     def check(self) -> None:
         """Raise ConfigError for options that no lake can have."""
-        given = {name.lower() for name in self.options}
-        for name in ("subscribe", "subscribePattern", "assign"):
-            if name.lower() in given:
-                raise ConfigError(f"option {name}: the tables name the topics")
-        source(self.options)
+        topic_source(self.options, "any")
 
     def topics(self) -> dict[str, TableSpec]:
         """Return the specification of each topic that becomes a table; raise ConfigError for wrong attributes, and for
@@ -224,7 +232,7 @@ class LakeFilling:
     def _bounds(self, topics: Iterable[str]) -> Mapping[Queue, Bound]:
         chosen = frozenset(topics)
         if self._origin is None or chosen != self._topics:
-            opener, _ = source({**self._lake.options, "subscribe": ",".join(sorted(chosen))})
+            opener, _ = topic_source(self._lake.options, ",".join(sorted(chosen)))
             self._origin, self._topics = opener(), chosen
             self._filled.clear()
             if isinstance(self._origin, FileOrigin):
@@ -248,7 +256,7 @@ class LakeFilling:
         table = typed_table(self._lake.root, topic, spec, decoder)
         table.evolve(self._workers)
         table.retry(self._workers)
-        opener, settings = source({**self._lake.options, "subscribe": topic})
+        opener, settings = topic_source(self._lake.options, topic)
         archiver = Archiver(self._workers, opener, table, settings, self._origin)
         self._filled[topic] = _Filled(spec, decoder, table, archiver)
         return self._filled[topic]

@@ -29,6 +29,7 @@ import msgspec
 
 from firearrow.errors import ConfigError
 from firearrow.lake.partitioning import Partitioning
+from firearrow.spark.bodies.registry import Registry
 
 ATTRIBUTE: Final = "table."
 UNDECODED: Final = "__undecoded"
@@ -72,6 +73,11 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
         if texts is None:
             texts = () if self.mode == "upsert" else ("day",)
         return tuple(Partitioning.of(text) for text in texts)
+
+    def as_text(self) -> str:
+        """Return the specification in JSON, without a password."""
+        registry = str(Registry(self.registry)) if self.registry else ""
+        return msgspec.json.encode(msgspec.structs.replace(self, registry=registry)).decode()
 
 
 class LakeFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

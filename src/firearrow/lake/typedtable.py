@@ -41,6 +41,7 @@ from firearrow.spark.jobs.archive.parquet import there
 from firearrow.spark.jobs.workers import Workers
 
 _STEP: Final = "firearrow:undecoded"  # of both tables: the last step with undecoded messages
+SPEC: Final = "firearrow.table"  # property of the table
 FILES_MIN: Final = 8  # of a partition that is sorted again
 _REPLACES: Final = b"firearrow.replaces"
 
@@ -93,8 +94,10 @@ class TypedTable(Archive):
     def _layout_of(self, by: Sequence[Partitioning]) -> TableLayout:
         fields = [each.field(self.columns) for each in by]
         own = [field for field in fields if field.name not in self.columns.names]
-        self._own = {field.name for field in own}
-        settings = {"delta.enableChangeDataFeed": "true"} if self.spec.change_data_feed else {}
+        self.own_partitions = {field.name for field in own}
+        settings = {SPEC: self.spec.as_text()}
+        if self.spec.change_data_feed:
+            settings["delta.enableChangeDataFeed"] = "true"
         return TableLayout(pa.schema([*self.columns, *own]), tuple(field.name for field in fields), settings)
 
     @property
@@ -124,13 +127,24 @@ class TypedTable(Archive):
             )
         held = pa.schema(table.schema())
         change = evolved(held, self._layout.schema, self.name)
-        self.columns = pa.schema([field for field in change.columns if field.name not in self._own])
-        if change.rewritten:
-            self._rewrite(workers, state, change.columns)
-        elif change.added:
-            fields = DeltaSchema.from_arrow(pa.schema(change.added)).fields
-            properties = CommitProperties(custom_metadata={"firearrow": "schema"}, max_commit_retries=0)
-            self.in_library(lambda: table.alter.add_columns(fields, commit_properties=properties))
+        self.columns = pa.schema([field for field in change.columns if field.name not in self.own_partitions])
+        try:
+            if change.rewritten:
+                self._rewrite(workers, state, change.columns)
+            elif change.added:
+                fields = DeltaSchema.from_arrow(pa.schema(change.added)).fields
+                properties = CommitProperties(custom_metadata={"firearrow": "schema"}, max_commit_retries=0)
+                self.in_library(lambda: table.alter.add_columns(fields, commit_properties=properties))
+            self._set_properties()
+        except CommitFailedError as error:
+            raise Conflict(f"table {self.name}: another process has changed its columns: {error}") from None
+
+    def _set_properties(self) -> None:
+        """Note the present specification in the table."""
+        table, settings = self.load().table, {**self._layout.settings}
+        assert table is not None
+        if settings.items() - (table.metadata().configuration or {}).items():
+            self.in_library(lambda: table.alter.set_table_properties(settings, raise_if_not_exists=False))
 
     def _rewrite(self, workers: Workers, state: State, columns: pa.Schema) -> None:
         """Write all files with other columns."""

@@ -31,9 +31,9 @@ from firearrow.spark.jobs.archive.fileplace import FilePlace
 
 MESSAGE_KEYS: Final = "_keys"
 _STAGED: Final = "staged"
-_DELETED: Final = "_deleted"
+DELETED: Final = "_deleted"
 _MERGED: Final = "firearrow:merged"  # the last step that has changed rows
-_VERSION: Final = ("_stored_at", "_broker", "_queue", "_offset")  # higher for a later row
+VERSION: Final = ("_stored_at", "_broker", "_queue", "_offset")  # higher for a later row
 _KEYS: Final = (pa.types.is_string, pa.types.is_integer)
 
 
@@ -68,7 +68,7 @@ class StagedRows(TypedRows):
                     reasons[number] = f"the message's key {key!r} is no whole number"
         at = rows.schema.get_field_index(self.key)
         rows = rows.set_column(at, self.rows.field(self.key), pa.array(keys, kind))
-        return rows.append_column(_DELETED, is_deletion), reasons
+        return rows.append_column(DELETED, is_deletion), reasons
 
     def files_of(self, rows: pa.Table, place: FilePlace, stem: str) -> tuple[TypedFile, ...]:
         """Write the rows to one file, which no commit will name."""
@@ -121,7 +121,7 @@ class UpsertTable(TypedTable):
         assert base.table is not None
         key = _quoted(self.key)
         merger = base.table.merge(
-            self._last_rows(change.staged, pa.schema(base.table.schema())),
+            self._merged(change.staged, pa.schema(base.table.schema())),
             f"t.{key} = s.{key}",
             source_alias="s",
             target_alias="t",
@@ -131,31 +131,35 @@ class UpsertTable(TypedTable):
         columns = {_quoted(name): f"s.{_quoted(name)}" for name in self.columns.names}
         columns |= {_quoted(each.name): f"s.{_quoted(each.name)}" for each in self.partitioning if each.transform}
         later = _later()
-        merger.when_matched_delete(f"s.{_DELETED} AND ({later})").when_matched_update(
-            columns, f"NOT s.{_DELETED} AND ({later})"
-        ).when_not_matched_insert(columns, f"NOT s.{_DELETED}").execute()
+        merger.when_matched_delete(f"s.{DELETED} AND ({later})").when_matched_update(
+            columns, f"NOT s.{DELETED} AND ({later})"
+        ).when_not_matched_insert(columns, f"NOT s.{DELETED}").execute()
 
-    def _last_rows(self, staged: Sequence[str], columns: pa.Schema) -> pa.Table:
+    def _merged(self, staged: Sequence[str], columns: pa.Schema) -> pa.Table:
         """Return the last row of each key, with the columns of the partitions."""
         tables = []
         for path in staged:
             with self.place.open(path) as file:
                 tables.append(pq.ParquetFile(file).read())
-        rows = pa.concat_tables(tables)
-        rows = rows.sort_by([(name, "ascending") for name in _VERSION])
-        codes = rows.column(self.key).combine_chunks().dictionary_encode().indices.to_numpy()
-        last = np.zeros(int(codes.max()) + 1, np.int64)
-        last[codes] = np.arange(len(codes))
-        rows = rows.take(pa.array(last))
+        rows = last_rows(tables, self.key)
         for each in self.partitioning:
             if each.transform:
                 rows = rows.append_column(columns.field(each.name), each.values(rows))
         return rows
 
 
+def last_rows(tables: Sequence[pa.Table], key: str) -> pa.Table:
+    """Return the last row of each key."""
+    rows = pa.concat_tables(tables).sort_by([(name, "ascending") for name in VERSION])
+    codes = rows.column(key).combine_chunks().dictionary_encode().indices.to_numpy()
+    last = np.zeros(int(codes.max()) + 1, np.int64)
+    last[codes] = np.arange(len(codes))
+    return rows.take(pa.array(last))
+
+
 def _later() -> str:
     """Return the condition that a row is later than the one in the table."""
-    *before, last = _VERSION
+    *before, last = VERSION
     found = f"s.{last} > t.{last}"
     for name in reversed(before):
         found = f"s.{name} > t.{name} OR (s.{name} = t.{name} AND ({found}))"

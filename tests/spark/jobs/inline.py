@@ -12,18 +12,13 @@ from deltalake import DeltaTable
 from deltalake.table import TableMerger
 
 from firearrow.spark.jobs.archive.fileplace import FilePlace
+from firearrow.spark.jobs.workers import SameProcess
 
 P = TypeVar("P")
 R = TypeVar("R")
 
 
-class Inline:
-    """Does the pieces of a job one after the other."""
-
-    parallelism = 1
-
-    def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
-        return [work(piece) for piece in pieces]
+Inline = SameProcess
 
 
 class Elsewhere(Inline):

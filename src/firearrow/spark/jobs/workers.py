@@ -61,6 +61,16 @@ def _told(work: Callable[[P], R], piece: P) -> R:
         return work(piece)
 
 
+class SameProcess:
+    """This process, which does one piece after the other."""
+
+    parallelism = 1
+
+    def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
+        """Run the pieces."""
+        return [work(piece) for piece in pieces]
+
+
 class ProcessWorkers:
     """Processes of this machine. ``local_workers`` starts and ends them."""
 

@@ -43,6 +43,7 @@ from firearrow.spark.jobs.archive.delta import (
     Conflict,
     MessageWriter,
     QueueRows,
+    State,
     TableChange,
     TableFile,
     WrittenFiles,
@@ -253,7 +254,7 @@ def require_apart(paths: Iterable[str], place: FilePlace) -> None:
 class Archiver:
     """One process that archives. Its knowledge of the archive is that of its start.
 
-    ``origin`` is what ``source`` opens, if it is open already.
+    ``origin`` is what ``source`` opens, if it is open already, and ``state`` that of the archive, if it is known.
     """
 
     def __init__(
@@ -263,6 +264,7 @@ class Archiver:
         archive: Archive,
         settings: ArchiveSettings,
         origin: Origin | None = None,
+        state: State | None = None,
     ) -> None:
         self.origin = source() if origin is None else origin
         if isinstance(self.origin, FileOrigin):
@@ -273,15 +275,13 @@ class Archiver:
         self._workers = workers
         self._source = source
         self._archive = archive
-        self._state = archive.load()
+        self._state = archive.load() if state is None else state
         self._settings = settings
 
     def step(self, bounds: Mapping[Queue, Bound]) -> ArchiveStep | None:
         """Archive up to the bounds, or as much as one step takes; None if there is nothing to do."""
         while True:
-            progress = self._state.progress
-            resumed = self._recognition.resume(self._start(bounds), progress.last, bounds, progress.logs)
-            spans, gaps = self._spans(resumed, bounds)
+            resumed, spans, gaps = self._planned(bounds)
             if not spans and not gaps:
                 return None
             written = self._workers.run(_write, self._tasks(spans)) if spans else []
@@ -298,6 +298,15 @@ class Archiver:
                 continue
             self._told(step)
             return step
+
+    def unread(self, bounds: Mapping[Queue, Bound]) -> Mapping[Queue, Span]:
+        """Return the offsets up to the bounds that the archive lacks, or as many as one step takes."""
+        return self._planned(bounds)[1]
+
+    def _planned(self, bounds: Mapping[Queue, Bound]) -> tuple[ResumePoint, Mapping[Queue, Span], list[ArchiveGap]]:
+        progress = self._state.progress
+        resumed = self._recognition.resume(self._start(bounds), progress.last, bounds, progress.logs)
+        return resumed, *self._spans(resumed, bounds)
 
     def _committed(
         self,

@@ -106,7 +106,7 @@ class TableLayout:
     schema: pa.Schema
     partition_by: tuple[str, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
-    """Delta's table properties, beside those that all tables have."""
+    """Table properties, beside those that all tables have."""
 
 
 MESSAGES_BY_DAY: Final = TableLayout(MESSAGES.append(pa.field("dt", pa.date32())), ("topic", "dt"))
@@ -398,6 +398,7 @@ class Archive:
                     partition_by=[*self._layout.partition_by],
                     configuration={**_SETTINGS, **self._layout.settings},
                     storage_options=self.place.delta_options or None,
+                    raise_if_key_not_exists=False,
                 )
             )
         except CommitFailedError:
