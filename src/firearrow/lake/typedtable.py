@@ -114,6 +114,7 @@ class TypedTable(Archive):
         """
         from deltalake import CommitProperties
         from deltalake import Schema as DeltaSchema
+        from deltalake.exceptions import CommitFailedError
 
         state = self.load()
         table = state.table
