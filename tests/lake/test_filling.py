@@ -163,7 +163,10 @@ def test_pages_show_the_lag_of_each_table() -> None:
     late = TableStatus("paid", "paid", 5.0, fresh_ms=now_ms - 10_000)
     stopped = TableStatus("a", "a", 5.0, trouble="a sentence")
     statuses = [fresh]
-    with serving(lambda: statuses, "127.0.0.1", 0, clock) as port:
+    trouble = ["the topics are not read yet"]
+    with serving(lambda: statuses, "127.0.0.1", 0, clock, trouble=lambda: trouble[-1]) as port:
+        assert get(port, "/readyz") == (503, "the topics are not read yet\n")
+        trouble.append("")
         assert get(port, "/readyz") == (200, "ok\n")
         statuses += [late, stopped, TableStatus("new", "new", 5.0)]
         status, text = get(port, "/readyz")

@@ -156,6 +156,8 @@ class LakeFilling:
     ) -> None:
         lake.check()
         self.statuses: dict[str, TableStatus] = {}
+        self.trouble = "the topics are not read yet"
+        """The reason why the topics are not known, an empty text if they are."""
         self._workers = workers
         self._lake = lake
         self._instances = instances
@@ -197,15 +199,14 @@ class LakeFilling:
 
     def follow(self, stop: Event, on_round: Callable[[], object] = lambda: None) -> None:
         """Fill the tables until ``stop`` is set, so that no message waits longer than the lag of its table."""
-        failures = 0
         while not stop.is_set():
             begin_ms = self._clock.now_ms()
             try:
                 self.round()
-                failures = 0
+                self.trouble = ""
             except FirearrowError as error:
-                failures += 1
-                log.warning("the topics can't be read", extra={"reason": str(error), "failures": failures})
+                self.trouble = str(error)
+                log.warning("the topics can't be read", extra={"reason": self.trouble})
             self.tidy()
             on_round()
             lag = min((status.lag_seconds for status in self.statuses.values()), default=self._lake.lag_seconds)

@@ -78,12 +78,17 @@ def labels_of(status: TableStatus) -> Mapping[str, object]:
 
 
 @contextmanager
-def serving(statuses: Statuses, host: str, port: int, clock: Clock | None = None) -> Iterator[int]:
-    """Serve the pages on a thread during a block, and give the port; CannotListen if that fails."""
+def serving(
+    statuses: Statuses, host: str, port: int, clock: Clock | None = None, *, trouble: Callable[[], str] = lambda: ""
+) -> Iterator[int]:
+    """Serve the pages on a thread during a block, and give the port; CannotListen if that fails.
+
+    ``trouble`` returns why the topics are not known, an empty text if they are.
+    """
     time = clock or SystemClock()
 
     def ready(_: Request) -> Answer:
-        found = reasons(statuses(), time.now_ms())
+        found = [*filter(None, [trouble()]), *reasons(statuses(), time.now_ms())]
         if found:
             return plain(HTTPStatus.SERVICE_UNAVAILABLE, "\n".join(found))
         return plain(HTTPStatus.OK, "ok")

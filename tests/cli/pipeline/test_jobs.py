@@ -13,7 +13,12 @@ from firearrow.cli.pipeline import jobs as pipeline
 from firearrow.cli.pipeline.jobs import JOBS, WITHOUT_SPARK, order_of
 from firearrow.cli.pipeline.options import RunOptions
 
-NEEDED = {"watch": ["--alert", "lag > 1"], "archive": ["--to", "lake"], "replay": ["--job", "job"]}
+NEEDED = {
+    "watch": ["--alert", "lag > 1"],
+    "archive": ["--to", "lake"],
+    "replay": ["--job", "job"],
+    "tables": ["--to", "lake"],
+}
 
 
 OF_OTHERS = ("restore", "compact", "expire")

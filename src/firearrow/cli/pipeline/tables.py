@@ -57,7 +57,8 @@ def report_serving(run: WorkersRun[ServeJob]) -> list[Table]:
     options = run.options
     lake = lake_of(options)
     filling = LakeFilling(run.workers, lake, instances=Instances(FilePlace(lake.root)))
-    with serving(lambda: list(filling.statuses.values()), options.host, options.port) as port:
+    statuses = filling.statuses.values()
+    with serving(lambda: list(statuses), options.host, options.port, trouble=lambda: filling.trouble) as port:
         sys.stdout.write(f"firearrow: tables in {FilePlace(lake.root)}, health at http://{options.host}:{port}\n")
         sys.stdout.flush()
         filling.follow(Event())
