@@ -44,6 +44,8 @@ def test_the_demonstration_runs_to_its_end(tmp_path: Path) -> None:
         "Orders 607",  # archived: 600, six copies, one sent again
         "| new| 306|",
         "|paid| 301|",
+        "Orders Orders 607 0",  # rows of the typed table
+        "│ c6 │",
     ):
         assert words in happened, said
     assert not (store / "abort").exists()  # the broker has ended cleanly

@@ -81,6 +81,7 @@ RUN_BY = {
     "concepts.md": {"python": "client/test_examples.py"},
     "grpc.md": dict.fromkeys(("go", "java", "js", "python"), "interop/test_grpc_docs.py"),
     "integrations.md": {"python": "integrations/test_examples.py"},
+    "lake.md": {"python": "lake/test_examples.py", "toml": "lake/test_examples.py"},
     "migration.md": {"bash": "test_migration.py"},
     "pipeline.md": {"python": "spark/test_examples.py", "sql": "spark/test_examples.py"},
     "replication.md": {"properties": "broker/replication/test_slavesync.py"},

@@ -1,4 +1,5 @@
-"""Demonstrate a shop in a minute: delayed messages, dead letters, transactions, and their analysis by Spark.
+"""Demonstrate a shop in a minute: delayed messages, dead letters, transactions, their analysis by Spark, and a
+typed table.
 
 `make demo` runs it. It starts a name server and a broker in a process of their own, on free ports and with a
 store in a temporary directory (``--store DIR`` keeps it), and ends automatically. It prints the traffic between
@@ -19,6 +20,9 @@ from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+import duckdb
+
+import firearrow.lake
 from firearrow.cli.output.screen import as_text
 from firearrow.cli.pipeline.jobs import order_of, report_of, session
 from firearrow.client.admin.cluster import Admin
@@ -26,6 +30,7 @@ from firearrow.clock import SystemClock
 from firearrow.message.model import MessageView
 from firearrow.message.names import SCHEDULE_TOPIC, TIMER_TOPIC, dlq_topic, retry_topic
 from firearrow.net.client import Client
+from firearrow.spark.jobs.workers import local_workers
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.frame import AnyCommand
 from tools.shop import COMMIT, QUEUES, ROLLBACK, Shop
@@ -256,6 +261,25 @@ FROM messages WHERE topic = 'Orders' GROUP BY tags ORDER BY tags
     spark.sql(query).show()
 
 
+def lake(store: Path, work: Path, stage: Stage) -> None:
+    """Make a typed table of a topic, and query it by DuckDB, without Spark."""
+    given = ["tables", "--path", str(store), "--to", str(work / "tables"), "--topic", "Orders", "--schema"]
+    given.append("order long, customer string, cents long")
+    stage.command(["firearrow", "pipeline", *given])
+    with local_workers(2) as workers:
+        print(as_text(report_of(order_of(given), None, workers), stage.columns))
+    query = """
+SELECT customer, count(*) AS orders, sum(cents) AS cents
+FROM orders GROUP BY customer ORDER BY cents DESC, customer LIMIT 3
+"""
+    print(f'>>> orders = firearrow.lake.table("Orders", "{work / "tables"}")')
+    print(f'>>> duckdb.sql("""{query}""").show()\n')
+    orders = firearrow.lake.table("Orders", work / "tables")
+    with duckdb.connect() as connection:
+        connection.register("orders", orders)
+        connection.sql(query).show()
+
+
 def analyse(store: Path, work: Path, name_server: str, stage: Stage) -> None:
     """Analyse the store with Spark."""
     first = ["backlog", "--path", str(store), "--master", "local[2]"]
@@ -280,6 +304,7 @@ def run(store: Path, work: Path) -> None:
         create_topics(broker, {"Parcels": 1, "Orders": QUEUES, "Payments": 1})
         asyncio.run(play(broker, stage))
         analyse(store, work, name_server, stage)
+        lake(store, work, stage)
     print("The broker has ended. The analysis works without one, but for sending again.")
 
 

@@ -26,14 +26,14 @@ def test_a_file_names_topics_and_attributes_win(tmp_path: Path) -> None:
     assert (lake.root, lake.lag) == ("/lake", 30.0)
     topics = {
         "orders-eu": {},
-        "orders": {"table.format": "iceberg", "table.partition": "hour; order", "message.type": "FIFO"},
+        "orders": {"table.format": "iceberg", "table.partition": "hour; bucket(4; order)", "message.type": "FIFO"},
         "payments": {"table.format": "delta", "table.schema": "cents long", "table.mode": "upsert"},
         "other": {"message.type": "NORMAL"},
     }
     specs = specs_of(topics, lake.tables)
     assert sorted(specs) == ["orders", "orders-eu", "payments"]
     assert (specs["orders"].format, specs["orders"].schema) == ("iceberg", "order string")
-    assert [each.name for each in specs["orders"].partitioning] == ["_stored_at_hour", "order"]
+    assert [each.name for each in specs["orders"].partitioning] == ["_stored_at_hour", "order_bucket"]
     assert [each.name for each in specs["orders-eu"].partitioning] == ["_stored_at_day", "order_bucket"]
     assert specs["payments"].partitioning == ()
 

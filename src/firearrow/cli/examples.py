@@ -177,6 +177,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "firearrow pipeline latency": ("firearrow pipeline latency --path data/store --option subscribe=Orders",),
     "firearrow pipeline archive": ("firearrow pipeline archive --name-server 10.0.0.1:9876 --to /archive --follow",),
+    "firearrow pipeline tables": (
+        "firearrow pipeline tables --path data/store --to /lake --topic orders --schema 'order string, cents long'",
+    ),
+    "firearrow pipeline serve": ("firearrow pipeline serve --name-server 10.0.0.1:9876 --file lake.toml",),
     "firearrow pipeline compact": ("firearrow pipeline compact --archive /archive",),
     "firearrow pipeline expire": ("firearrow pipeline expire --archive /archive --keep 365",),
     "firearrow pipeline restore": (

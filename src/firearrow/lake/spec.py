@@ -34,6 +34,7 @@ from firearrow.spark.bodies.registry import Registry
 ATTRIBUTE: Final = "table."
 UNDECODED: Final = "__undecoded"
 _LISTS: Final = ("partition", "cluster")
+_BETWEEN: Final = re.compile(r";(?![^(]*\))")  # not within bucket(16; customer)
 
 Format = Literal["delta", "iceberg"]
 Mode = Literal["append", "upsert"]
@@ -137,8 +138,11 @@ def _with_attributes(spec: TableSpec, own: Mapping[str, str], topic: str) -> Tab
     values: dict[str, Any] = {}
     for name, text in own.items():
         key = name.replace(".", "_")
-        parts = [part.strip() for part in text.split(";") if part.strip()]
-        values[key] = parts if key in _LISTS else ", ".join(parts) if key == "schema" else text
+        if key in _LISTS:
+            parts = (part.strip().replace(";", ",") for part in _BETWEEN.split(text))
+            values[key] = [part for part in parts if part]
+        else:
+            values[key] = text.replace(";", ",") if key == "schema" else text
     try:
         return msgspec.convert({**msgspec.to_builtins(spec), "topics": topic, **values}, TableSpec, strict=False)
     except msgspec.ValidationError as error:

@@ -85,3 +85,11 @@ def test_some_attributes_take_any_text() -> None:
 def test_a_body_may_hold_a_change_without_a_sign() -> None:
     with pytest.raises(BrokerError, match="wrong format key"):
         altered(TOPIC_ATTRIBUTES, {}, {"message.type": "FIFO"})
+
+
+def test_attributes_say_how_a_topic_becomes_a_table() -> None:
+    text = "+table.format=delta,+table.schema=order string; cents long,+table.partition=day; bucket(4; order)"
+    assert changed(text, None)["table.partition"] == "day; bucket(4; order)"
+    for key, value in (("format", "hudi"), ("mode", "replace"), ("bodies", "xml"), ("change.data.feed", "yes")):
+        with pytest.raises(BrokerError, match="value is not in set"):
+            altered(TOPIC_ATTRIBUTES, None, {f"+table.{key}": value})

@@ -32,6 +32,7 @@ from firearrow.errors import ConfigError, FirearrowError
 _MASTERS: Final = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
 MASTER_SECONDS: Final = 10  # for an answer, as of a name server
 _RESENDING: Final = ("dry_run", "audit", "to_topic", "to_name_server", "sink_option")
+_OF_BODIES: Final = {"avro": "fastavro", "protobuf": "google.protobuf"}
 _CLOSING: Final = {"(": ")", "[": "]"}
 
 
@@ -182,9 +183,15 @@ def _archive(options: ArchiveJob) -> None:
 
 
 def _tables(options: TablesJob) -> None:
-    from firearrow.cli.pipeline.tables import lake_of
+    from firearrow.cli.pipeline.lakes import lake_of
 
-    lake_of(options).check()
+    lake = lake_of(options)
+    for spec in lake.specs:
+        if spec.bodies in _OF_BODIES:
+            require(_OF_BODIES[spec.bodies], "bodies")
+        if spec.format == "iceberg":
+            require("pyiceberg", "iceberg")
+    lake.check()
 
 
 def _deadletters(options: Deadletters) -> None:

@@ -1,0 +1,26 @@
+"""The tables that a command line of `firearrow pipeline tables` or `serve` names."""
+
+from __future__ import annotations
+
+from typing import Final
+
+from firearrow.cli.pipeline.options import TablesJob
+from firearrow.errors import ConfigError
+from firearrow.lake.filling import LAG_SECONDS, Lake
+from firearrow.lake.spec import LakeFile, TableSpec, checked, read_lake_file
+
+_OF_TABLES: Final = ("format", "bodies", "schema", "registry", "subject", "message", "cluster", "mode", "key")
+
+
+def lake_of(options: TablesJob) -> Lake:
+    """Return the tables of a command line; raise ConfigError if it names none."""
+    file = read_lake_file(options.file) if options.file is not None else LakeFile()
+    root = options.to or file.root
+    if not root:
+        raise ConfigError("the directory of the tables is missing: give --to DIR, or root in the file")
+    given = {name: it for name in _OF_TABLES if (it := getattr(options, name))}
+    specs = file.tables
+    if options.topic is not None:
+        specs = (checked(TableSpec(topics=options.topic, partition=options.partition or None, **given)),)
+    lag = getattr(options, "lag", None) or (file.lag if options.file is not None else LAG_SECONDS)
+    return Lake(options.source(), root, specs, lag, by_attributes=options.topic is None)
