@@ -20,6 +20,7 @@ import msgspec
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError
 from firearrow.javanumbers import LONG_MAX
 from firearrow.lake.evolution import evolved, fitted
@@ -30,6 +31,7 @@ from firearrow.lake.upserts import DELETED, VERSION, UpsertTable, last_rows
 from firearrow.spark.jobs.archive.archiving import Archiver
 from firearrow.spark.jobs.archive.delta import Archive, State
 from firearrow.spark.jobs.workers import SameProcess
+from firearrow.spark.source.origin import Origin
 
 if TYPE_CHECKING:
     from deltalake import DeltaTable
@@ -45,6 +47,22 @@ def table(
     row for each key then, too. Raises ConfigError if there is no such table or column, DataLost if messages between the
     table and the live ones are gone.
     """
+    typed, state = opened_table(name, root)
+    assert state.table is not None
+    chosen = typed.columns if columns is None else pa.schema([_column(typed.columns, each) for each in columns])
+    messages = _messages(typed, state, live) if live else iter(())
+    if isinstance(typed, UpsertTable):
+        batches = _latest(typed, state.table, messages, chosen)
+    else:
+        batches = _all(state.table, messages, chosen)
+    return pa.RecordBatchReader.from_batches(chosen, batches)
+
+
+def opened_table(name: str, root: str | Path) -> tuple[TypedTable, State]:
+    """Return a topic's table with the columns that it has or will have, and its present state.
+
+    Raises ConfigError if there is no such table.
+    """
     lake = str(root)
     state = Archive(f"{lake.rstrip('/')}/{table_name(name)}").load()
     if state.table is None:
@@ -56,13 +74,7 @@ def table(
     typed = typed_table(lake, spec.topics, spec)
     held = pa.schema([field for field in pa.schema(state.table.schema()) if field.name not in typed.own_partitions])
     typed.columns = evolved(held, typed.columns, typed.name).columns
-    chosen = typed.columns if columns is None else pa.schema([_column(typed.columns, each) for each in columns])
-    messages = _messages(typed, state, live) if live else iter(())
-    if isinstance(typed, UpsertTable):
-        batches = _latest(typed, state.table, messages, chosen)
-    else:
-        batches = _all(state.table, messages, chosen)
-    return pa.RecordBatchReader.from_batches(chosen, batches)
+    return typed, state
 
 
 def _column(columns: pa.Schema, name: str) -> pa.Field:
@@ -71,14 +83,20 @@ def _column(columns: pa.Schema, name: str) -> pa.Field:
     return columns.field(name)
 
 
-def _messages(typed: TypedTable, state: State, live: Mapping[str, str]) -> Iterator[pa.Table]:
-    """Yield the rows of the messages that are not in a table yet."""
+def unread(
+    typed: TypedTable, state: State, live: Mapping[str, str], origin: Origin | None = None
+) -> Mapping[Queue, Span]:
+    """Return the offsets of the messages that are not in a table yet; raise DataLost if some of them are gone."""
     opener, settings = topic_source(live, typed.spec.topics)
     settings = replace(settings, step_rows_max=None, step_bytes_max=LONG_MAX)
-    origin = opener()
     archiver = Archiver(SameProcess(), opener, typed, settings, origin, state)
-    writer = typed.writer
-    for partition in origin.partitions(archiver.unread(origin.bounds())):
+    return archiver.unread(archiver.origin.bounds())
+
+
+def _messages(typed: TypedTable, state: State, live: Mapping[str, str]) -> Iterator[pa.Table]:
+    """Yield the rows of the messages that are not in a table yet."""
+    origin, writer = topic_source(live, typed.spec.topics)[0](), typed.writer
+    for partition in origin.partitions(unread(typed, state, live, origin)):
         for batch in origin.read(partition, writer.columns):
             yield writer.decoded(batch).typed
 

@@ -78,6 +78,12 @@ def columns_of(fields: pa.Schema) -> pa.Schema:
     return pa.schema([*METADATA, *fields])
 
 
+def undecoded_rows(batch: pa.RecordBatch) -> pa.Table:
+    """Return messages in the columns of undecoded ones, without a reason."""
+    known = pa.table([batch.column(source) for source in _SOURCES.values()], METADATA)
+    return known.append_column(UNDECODED_ROWS.field("body"), batch.column("body"))
+
+
 @dataclass(frozen=True, slots=True)
 class DecodedRows:
     """Rows of a typed table, and rows of its table of undecoded messages."""
@@ -140,8 +146,7 @@ class TypedRows:
 
     def decoded(self, batch: pa.RecordBatch) -> DecodedRows:
         """Return the rows of messages."""
-        known = pa.table([batch.column(source) for source in _SOURCES.values()], METADATA)
-        return self.decoded_again(known.append_column(UNDECODED_ROWS.field("body"), batch.column("body")))
+        return self.decoded_again(undecoded_rows(batch))
 
     def decoded_again(self, messages: pa.Table) -> DecodedRows:
         """Return the rows of messages in the columns of undecoded ones."""
