@@ -1,0 +1,298 @@
+"""Steps of a stream are seen once, whoever dies and when, and what is refused."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from firearrow.client.producer import ending
+from firearrow.client.producer.batchsender import SendCounts
+from firearrow.client.producer.transactions import end_fields
+from firearrow.errors import ConfigError, CorruptStore, DataLost, MessageError
+from firearrow.spark import exactlyonce
+from firearrow.spark.exactlyonce import DECISION, HALVES, Decisions, StepEnd
+from firearrow.spark.options import Options, for_sink
+from firearrow.spark.sink import BatchWriter, StreamWriter, TaskResult
+from tests.client.fakes import fake_cluster
+from tests.interop.servers import Server
+from tests.spark.brokers import create_topic, serving, stored
+from tests.spark.sinkdeaths import AFTER_THE_DECISION, POINTS, ROWS, DyingSource, has_died, kill_at
+
+WAIT_SECONDS_MAX = 90
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    with serving(tmp_path_factory.mktemp("once")) as server:
+        yield server
+
+
+def bodies(server: Server, topic: str, queues: int = 4) -> list[str]:
+    """What consumers see, queue by queue."""
+    return [view.body.decode() for view in stored(server, topic, queues)]
+
+
+# --- Spark's workers are killed: of the tasks, and of the end of a step ---
+
+
+def run(spark: SparkSession, server: Server, home: Path, name: str) -> None:
+    """Send what is new in a directory as messages that name the run."""
+    query = (
+        spark.readStream.text(str(home / "in"))
+        .selectExpr(f"concat(value, '/{name}') AS body")
+        .writeStream.format("dyingrocketmq")
+        .option("nameServer", server.namesrv)
+        .options(topic="Killed", delivery="exactly-once")
+        .option("checkpointLocation", str(home / "checkpoint"))
+        .trigger(availableNow=True)
+        .start()
+    )
+    assert query.awaitTermination(WAIT_SECONDS_MAX)
+
+
+@pytest.mark.slow
+def test_rows_are_seen_once_when_workers_are_killed_at_any_point(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    """One step dies at each point in turn. Its messages are those of the run that died after its decision."""
+    create_topic(server, "Killed")
+    spark.dataSource.register(DyingSource)
+    (tmp_path / "in").mkdir()
+    (tmp_path / "in" / "0.txt").write_text("".join(f"{row}\n" for row in range(ROWS)))
+    seen: list[int] = []
+    for point in POINTS:
+        kill_at(tmp_path / "checkpoint", point)
+        with pytest.raises(StreamingQueryException, match="Python worker exited unexpectedly"):
+            run(spark, server, tmp_path, point)
+        assert has_died(tmp_path / "checkpoint")
+        seen.append(len(stored(server, "Killed")))
+    assert seen[:4] == [0, 0, 0, 0]
+    assert 0 < seen[4] < ROWS
+    assert seen[5:] == [ROWS, ROWS]
+    (tmp_path / "in" / "1.txt").write_text("the next step\n")
+    run(spark, server, tmp_path, "last")
+    expected = Counter(f"{row}/{AFTER_THE_DECISION}" for row in range(ROWS))
+    assert Counter(bodies(server, "Killed")) == expected + Counter(["the next step/last"])
+
+
+# --- one sink, without Spark ---
+
+
+@pytest.fixture(autouse=True)
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No wait for commits in flight: Firearrow's broker commits a half once."""
+    monkeypatch.setattr(exactlyonce, "SETTLE_SECONDS", 0.0)
+
+
+@pytest.fixture
+def checkpoint(tmp_path: Path) -> Path:
+    """A checkpoint that Spark has begun."""
+    found = tmp_path / "checkpoint"
+    found.mkdir()
+    (found / "metadata").touch()
+    return found
+
+
+def options(name_server: str, topic: str, checkpoint: Path, **others: str) -> Options:
+    given = {"nameServer": name_server, "topic": topic, "checkpointLocation": str(checkpoint)}
+    return for_sink(given | {"delivery": "exactly-once"} | others)
+
+
+class Sink:
+    """Runs steps as Spark does: writers come as pickles, so each call has a writer of its own."""
+
+    def __init__(self, given: Options) -> None:
+        self._options = given
+
+    def _writer(self, schema: pa.Schema) -> StreamWriter:
+        return StreamWriter(self._options, schema, False)
+
+    def write(self, **columns: Any) -> TaskResult:
+        """Run a task."""
+        batch = pa.RecordBatch.from_pydict(columns)
+        return self._writer(batch.schema).write(iter([batch]))
+
+    def commit(self, step: int, *results: TaskResult) -> None:
+        """End a step."""
+        self._writer(pa.schema({"body": pa.string()})).commit(results, step)
+
+    def abort(self, step: int, *results: TaskResult | None) -> None:
+        """Abort a step."""
+        self._writer(pa.schema({"body": pa.string()})).abort(results, step)
+
+
+def test_messages_are_seen_when_their_step_ends(server: Server, checkpoint: Path) -> None:
+    create_topic(server, "Steps")
+    sink = Sink(options(server.namesrv, "Steps", checkpoint))
+    first, second = sink.write(body=["a", "b"], tags=["T", None]), sink.write(body=["c"])
+    assert bodies(server, "Steps") == []
+    sink.commit(0, first, second)
+    assert sorted(bodies(server, "Steps")) == ["a", "b", "c"]
+    sink.commit(1)
+    assert Decisions(str(checkpoint)).of(1) is None
+
+
+def test_a_step_that_runs_again_has_the_messages_of_its_decision(server: Server, checkpoint: Path) -> None:
+    create_topic(server, "Again")
+    sink = Sink(options(server.namesrv, "Again", checkpoint))
+    sink.commit(0, sink.write(body=["a", "b"]))
+    sink.commit(0, sink.write(body=["b", "another"]))
+    sink.commit(0)
+    assert sorted(bodies(server, "Again")) == ["a", "b"]
+
+
+@pytest.mark.parametrize("in_order", [False, True])
+def test_a_broker_that_is_killed_between_two_commits(
+    in_order: bool, checkpoint: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It starts again elsewhere. Rows with an order key stay in order."""
+    with fake_cluster("broker-a", queues=4) as cluster, ExitStack() as last:
+        broker, stack = cluster.brokers["broker-a"], ExitStack()
+        calls = 0
+
+        def start() -> Server:
+            server = stack.enter_context(serving(tmp_path, killed=True))
+            broker.address = server.broker
+            return server
+
+        def killing(*args: Any, **named: Any) -> Any:
+            nonlocal calls
+            calls += 1
+            if calls == ending.IN_FLIGHT_MAX + 50:
+                stack.close()
+                servers.append(start())
+            return end_fields(*args, **named)
+
+        monkeypatch.setattr(ending, "end_fields", killing)
+        last.callback(stack.close)
+        servers = [start()]
+        create_topic(servers[0], "T")
+        sink = Sink(options(cluster.name_server, "T", checkpoint))
+        columns = {"orderKey": [number % 7 for number in range(ROWS)]} if in_order else {}
+        sink.commit(0, sink.write(body=[str(number) for number in range(ROWS)], **columns))
+        seen = [int(body) for body in bodies(servers[1], "T")]
+    assert calls > ROWS
+    assert sorted(seen) == list(range(ROWS))
+    if in_order:
+        for customer in range(7):
+            theirs = [number for number in seen if number % 7 == customer]
+            assert theirs == sorted(theirs)
+
+
+# --- halves that do not count ---
+
+
+def test_a_step_whose_task_fails_is_rolled_back_but_not_one_whose_commit_fails(
+    server: Server, checkpoint: Path
+) -> None:
+    create_topic(server, "Aborted")
+    sink = Sink(options(server.namesrv, "Aborted", checkpoint))
+    dropped, kept = sink.write(body=["dropped"]), sink.write(body=["kept"])
+    sink.abort(0, dropped, None)
+    sink.abort(0, kept)
+    sink.commit(0, dropped, kept)
+    assert bodies(server, "Aborted") == ["kept"]
+
+
+def test_a_task_that_fails_rolls_its_halves_back(
+    server: Server, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create_topic(server, "Failed")
+    rolled_back: list[pa.Table] = []
+    roll_back = StepEnd.roll_back
+
+    def noted(self: StepEnd, halves: pa.Table) -> None:
+        rolled_back.append(halves)
+        roll_back(self, halves)
+
+    monkeypatch.setattr(StepEnd, "roll_back", noted)
+    given = options(server.namesrv, "Failed", checkpoint)
+    sink = Sink(given)
+    with pytest.raises(MessageError, match="column queueId: topic 'Failed' has no queue 9"):
+        sink.write(body=["a", "b"], queueId=[0, 9])
+    good = pa.RecordBatch.from_pydict({"body": ["a"]})
+    bad = pa.RecordBatch.from_pydict({"body": [None]}, good.schema)
+    with pytest.raises(MessageError, match="a message needs a body"):
+        StreamWriter(given, good.schema, False).write(iter([good, bad]))
+    assert [len(halves) for halves in rolled_back] == [0, 1]
+    sink.commit(0, TaskResult(SendCounts(1, 1, 0, 0), rolled_back[1]))
+    assert bodies(server, "Failed") == []
+
+
+def test_a_row_may_be_a_copy_of_another_groups_message(server: Server, checkpoint: Path) -> None:
+    create_topic(server, "Copies")
+    sink = Sink(options(server.namesrv, "Copies", checkpoint))
+    sink.commit(0, sink.write(body=["copy"], properties=["PGROUP\x01theirs\x02a\x01b"]))
+    [view] = stored(server, "Copies")
+    assert (view.body, view.properties["a"], view.properties["PGROUP"]) == (b"copy", "b", "firearrow-spark")
+
+
+# --- decisions ---
+
+
+def decision(*places: int, start: int = 0, topic: str = "T") -> pa.Table:
+    rows = [(topic, "broker-a", 0, False, n, place, start) for n, place in enumerate(places)]
+    columns = [pa.array(values, field.type) for values, field in zip(zip(*rows, strict=True), DECISION, strict=True)]
+    return pa.table(columns, DECISION)
+
+
+def test_the_first_decision_counts(checkpoint: Path) -> None:
+    mine, other = Decisions(str(checkpoint)), Decisions(f"file:{checkpoint}")
+    assert mine.of(7) is None
+    assert mine.settle(7, decision(1, 2)) == (decision(1, 2), True)
+    assert other.settle(7, decision(3)) == (decision(1, 2), False)
+    assert mine.of(7) == other.of(7) == decision(1, 2)
+
+
+def test_old_decisions_are_removed(checkpoint: Path) -> None:
+    decisions = Decisions(str(checkpoint))
+    decisions.forget_before(5)
+    for step in (3, 4, 5, 11):
+        decisions.settle(step, decision(step))
+    decisions.forget_before(5)
+    assert [decisions.of(step) for step in (3, 4)] == [None, None]
+    assert [decisions.of(step) for step in (5, 11)] == [decision(5), decision(11)]
+
+
+def test_a_damaged_decision_is_one_sentence(checkpoint: Path) -> None:
+    Decisions(str(checkpoint)).settle(1, decision(1))
+    (entry,) = checkpoint.glob("firearrow-sink/1/_delta_log/*.json")
+    entry.write_bytes(b"")
+    with pytest.raises(CorruptStore, match=r"^[^\n]*firearrow-sink/1: the decision on step 1 can't be read: [^\n]*$"):
+        Decisions(str(checkpoint)).of(1)
+
+
+def test_a_queue_that_has_begun_again_is_an_error(server: Server, checkpoint: Path) -> None:
+    create_topic(server, "Anew")
+    Decisions(str(checkpoint)).settle(2, decision(1, start=10, topic="Anew"))
+    with pytest.raises(DataLost, match="step 2: it can't be known which messages have arrived"):
+        Sink(options(server.namesrv, "Anew", checkpoint)).commit(2)
+
+
+# --- refusals ---
+
+
+def test_a_checkpoint_that_is_elsewhere_is_refused(tmp_path: Path) -> None:
+    halves = pa.table([[] for _ in HALVES], HALVES)
+    with pytest.raises(ConfigError, match=r"Spark has no checkpoint at .*; name it with its scheme"):
+        StepEnd(options("127.0.0.1:1", "T", tmp_path / "none")).commit(0, halves)
+
+
+def test_what_can_not_be_seen_exactly_once_is_refused() -> None:
+    schema = pa.schema({"body": pa.string()})
+    given = {"nameServer": "127.0.0.1:1", "topic": "T", "delivery": "Exactly-Once"}
+    with pytest.raises(ConfigError, match="delivery='exactly-once': only a stream has it"):
+        BatchWriter(for_sink(given), schema, False)
+    with pytest.raises(ConfigError, match="option checkpointLocation is missing"):
+        StreamWriter(for_sink(given), schema, False)
+    for column, kind in (("delayLevel", pa.int32()), ("deliverTimestamp", pa.int64())):
+        with pytest.raises(ConfigError, match=f"column {column} can't be written with delivery=exactly-once"):
+            StreamWriter(for_sink(given | {"checkpointLocation": "c"}), schema.append(pa.field(column, kind)), False)
