@@ -1,11 +1,13 @@
 """A sink of streams whose process kills itself (SIGKILL), once, at a chosen point of a step.
 
-`kill_at` writes the point into a file beside the checkpoint. The process that reaches the point removes the file and
-dies. By itself this is a program that sends one step and ends it.
+`kill_at` writes the point into a file beside the checkpoint, and the pids of processes that shall die, too. The process
+that reaches the point removes the file, kills them and itself. By itself this is a program that sends one step and
+ends it.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import sys
@@ -50,6 +52,8 @@ DECIDED = POINTS[3:]
 """Points behind which the messages of a step are those of its first run."""
 
 ROWS = 600
+JVM = 0
+"""In place of a pid: the JVM that has started the dying process, by way of a process that forks."""
 _HALVES_SENT = 50
 _COMMITS_SENT = ending.IN_FLIGHT_MAX + 50  # so at least fifty are answered, and others are in flight
 
@@ -58,9 +62,9 @@ def _kill_file(checkpoint: Path) -> Path:
     return checkpoint.with_name("kill")
 
 
-def kill_at(checkpoint: Path, point: str) -> None:
-    """Have the next process that reaches a point die there."""
-    _kill_file(checkpoint).write_text(point)
+def kill_at(checkpoint: Path, point: str, *pids: int) -> None:
+    """Have the next process that reaches a point die there, and others with it."""
+    _kill_file(checkpoint).write_text(json.dumps([point, pids]))
 
 
 def has_died(checkpoint: Path) -> bool:
@@ -71,9 +75,14 @@ def has_died(checkpoint: Path) -> bool:
 def die_at(checkpoint: Path, point: str) -> None:
     """Die if this is the point."""
     file = _kill_file(checkpoint)
-    if file.exists() and file.read_text() == point:
+    if not file.exists():
+        return
+    chosen, pids = json.loads(file.read_text())
+    if chosen == point:
+        jvm = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
         file.unlink()
-        os.kill(os.getpid(), signal.SIGKILL)
+        for pid in (*pids, os.getpid()):
+            os.kill(pid or jvm, signal.SIGKILL)
 
 
 @contextmanager

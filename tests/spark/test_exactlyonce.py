@@ -2,31 +2,48 @@
 
 from __future__ import annotations
 
+import subprocess
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
+from urllib.request import Request, urlopen
 
+import deltalake.transaction as delta
 import pyarrow as pa
 import pytest
+from deltalake.exceptions import DeltaError
+from moto.server import ThreadedMotoServer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 from firearrow.client.producer import ending
-from firearrow.client.producer.batchsender import SendCounts
+from firearrow.client.producer.batchsender import BatchBody, SendCounts
 from firearrow.client.producer.transactions import end_fields
+from firearrow.client.routing.queues import WritableQueue
 from firearrow.errors import ConfigError, CorruptStore, DataLost, MessageError
+from firearrow.message.ids import encode_offset_id
 from firearrow.spark import exactlyonce
-from firearrow.spark.exactlyonce import DECISION, HALVES, Decisions, StepEnd
+from firearrow.spark.exactlyonce import DECISION, HALVES, Decisions, HalfNotes, StepEnd
 from firearrow.spark.options import Options, for_sink
 from firearrow.spark.sink import BatchWriter, StreamWriter, TaskResult
+from firearrow.wire.command import Command
 from tests.client.fakes import fake_cluster
 from tests.interop.servers import Server
 from tests.spark.brokers import create_topic, serving, stored
-from tests.spark.sinkdeaths import AFTER_THE_DECISION, POINTS, ROWS, DyingSource, has_died, kill_at
-
-WAIT_SECONDS_MAX = 90
+from tests.spark.sinkdeaths import (
+    AFTER_THE_DECISION,
+    BETWEEN_COMMITS,
+    IN_A_TASK,
+    JVM,
+    POINTS,
+    ROWS,
+    DyingSource,
+    has_died,
+    kill_at,
+)
+from tests.spark.sinkdriver import driving, lines, run
 
 
 @pytest.fixture(scope="module")
@@ -43,21 +60,6 @@ def bodies(server: Server, topic: str, queues: int = 4) -> list[str]:
 # --- Spark's workers are killed: of the tasks, and of the end of a step ---
 
 
-def run(spark: SparkSession, server: Server, home: Path, name: str) -> None:
-    """Send what is new in a directory as messages that name the run."""
-    query = (
-        spark.readStream.text(str(home / "in"))
-        .selectExpr(f"concat(value, '/{name}') AS body")
-        .writeStream.format("dyingrocketmq")
-        .option("nameServer", server.namesrv)
-        .options(topic="Killed", delivery="exactly-once")
-        .option("checkpointLocation", str(home / "checkpoint"))
-        .trigger(availableNow=True)
-        .start()
-    )
-    assert query.awaitTermination(WAIT_SECONDS_MAX)
-
-
 @pytest.mark.slow
 def test_rows_are_seen_once_when_workers_are_killed_at_any_point(
     spark: SparkSession, server: Server, tmp_path: Path
@@ -71,16 +73,57 @@ def test_rows_are_seen_once_when_workers_are_killed_at_any_point(
     for point in POINTS:
         kill_at(tmp_path / "checkpoint", point)
         with pytest.raises(StreamingQueryException, match="Python worker exited unexpectedly"):
-            run(spark, server, tmp_path, point)
+            run(lines(spark, tmp_path / "in", point), server.namesrv, "Killed", tmp_path / "checkpoint")
         assert has_died(tmp_path / "checkpoint")
         seen.append(len(stored(server, "Killed")))
     assert seen[:4] == [0, 0, 0, 0]
     assert 0 < seen[4] < ROWS
     assert seen[5:] == [ROWS, ROWS]
     (tmp_path / "in" / "1.txt").write_text("the next step\n")
-    run(spark, server, tmp_path, "last")
+    run(lines(spark, tmp_path / "in", "last"), server.namesrv, "Killed", tmp_path / "checkpoint")
     expected = Counter(f"{row}/{AFTER_THE_DECISION}" for row in range(ROWS))
     assert Counter(bodies(server, "Killed")) == expected + Counter(["the next step/last"])
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(300)
+def test_rows_are_seen_once_when_an_executor_and_then_the_driver_are_killed(
+    spark: SparkSession, server: Server, tmp_path: Path
+) -> None:
+    """Spark starts another executor, whose task sends other halves. The driver dies between two commits."""
+    create_topic(server, "Driven")
+    spark.dataSource.register(DyingSource)
+    checkpoint, source = tmp_path / "checkpoint", tmp_path / "in"
+    source.mkdir()
+    expected: Counter[str] = Counter()
+
+    def more(step: str, run: str) -> None:
+        (source / f"{step}.txt").write_text("".join(f"{step} {row}\n" for row in range(ROWS)))
+        expected.update(f"{step} {row}/{run}" for row in range(ROWS))
+
+    def go(driver: subprocess.Popen[str]) -> str:
+        assert driver.stdin is not None
+        assert driver.stdout is not None
+        driver.stdin.write("go\n")
+        driver.stdin.flush()
+        return driver.stdout.readline()
+
+    with driving(server.namesrv, "Driven", tmp_path, "first") as driver:
+        assert driver.stdout is not None
+        pids = map(int, driver.stdout.readline().split())
+        more("one", "first")
+        kill_at(checkpoint, IN_A_TASK, JVM)
+        assert go(driver) == "sent\n"
+        assert has_died(checkpoint)
+        assert Counter(bodies(server, "Driven")) == expected
+        more("two", "first")
+        kill_at(checkpoint, BETWEEN_COMMITS, *pids)
+        assert go(driver) == ""
+        assert has_died(checkpoint)
+        assert ROWS < len(bodies(server, "Driven")) < 2 * ROWS
+    more("three", "second")
+    run(lines(spark, source, "second"), server.namesrv, "Driven", checkpoint)
+    assert Counter(bodies(server, "Driven")) == expected
 
 
 # --- one sink, without Spark ---
@@ -187,6 +230,21 @@ def test_a_broker_that_is_killed_between_two_commits(
             assert theirs == sorted(theirs)
 
 
+def test_halves_are_in_the_order_of_their_rows_though_one_was_sent_again() -> None:
+    notes, target = HalfNotes(), WritableQueue("broker-a", "a:1", 3)
+    piece = BatchBody("T", b"", 1, True, target)
+    for number in (1, 3, 2):
+        place = encode_offset_id(("127.0.0.1", 1), 100 + number)
+        answer = Command(0, ext={"queueOffset": str(number), "msgId": place})
+        notes.note(number, piece, target, answer)
+    table = notes.table()
+    assert table["physicalOffset"].to_pylist() == [101, 102, 103]
+    assert table.slice(1, 1).to_pylist() == [
+        {"topic": "T", "broker": "broker-a", "queueId": 3, "inOrder": True, "halfOffset": 2, "physicalOffset": 102}
+    ]
+    assert HalfNotes().table() == HALVES.empty_table()
+
+
 # --- halves that do not count ---
 
 
@@ -250,6 +308,49 @@ def test_the_first_decision_counts(checkpoint: Path) -> None:
     assert mine.settle(7, decision(1, 2)) == (decision(1, 2), True)
     assert other.settle(7, decision(3)) == (decision(1, 2), False)
     assert mine.of(7) == other.of(7) == decision(1, 2)
+
+
+@pytest.mark.parametrize("late", [None, DeltaError("the connection was cut")])
+def test_another_driver_decides_at_the_same_moment(
+    late: Exception | None, checkpoint: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the library then does with the late one: it may even add it to the table."""
+    create = delta.create_table_with_add_actions
+
+    def second(*args: Any, **named: Any) -> None:
+        monkeypatch.undo()
+        Decisions(str(checkpoint)).settle(7, decision(3))
+        create(*args, **named | {"mode": "append"})
+        if late is not None:
+            raise late
+
+    monkeypatch.setattr(delta, "create_table_with_add_actions", second)
+    assert Decisions(str(checkpoint)).settle(7, decision(1, 2)) == (decision(3), False)
+
+
+def test_decisions_in_an_object_store(monkeypatch: pytest.MonkeyPatch) -> None:
+    store = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    store.start()
+    try:
+        host, port = store.get_host_and_port()
+        urlopen(Request(f"http://{host}:{port}/bucket", method="PUT")).close()
+        for name, value in {
+            "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+            "AWS_ACCESS_KEY_ID": "key",
+            "AWS_SECRET_ACCESS_KEY": "secret",
+            "AWS_REGION": "eu-west-1",
+        }.items():
+            monkeypatch.setenv(name, value)
+        decisions = Decisions("s3a://bucket/checkpoint")
+        with pytest.raises(ConfigError, match="Spark has no checkpoint at s3://bucket/checkpoint"):
+            decisions.require_checkpoint()
+        assert decisions.of(7) is None
+        assert decisions.settle(7, decision(1, 2)) == (decision(1, 2), True)
+        assert decisions.settle(7, decision(3)) == (decision(1, 2), False)
+        decisions.forget_before(8)
+        assert decisions.of(7) is None
+    finally:
+        store.stop()
 
 
 def test_old_decisions_are_removed(checkpoint: Path) -> None:

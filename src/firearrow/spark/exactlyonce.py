@@ -39,6 +39,7 @@ import logging
 import re
 import threading
 import uuid
+from array import array
 from collections.abc import Callable, Iterator
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -92,20 +93,31 @@ class HalfNotes:
     """The half messages that a task has sent."""
 
     def __init__(self) -> None:
-        self._rows: list[tuple[str, str, int, bool, int, int]] = []
+        self._row_numbers = array("q")
+        self._targets: dict[tuple[str, str, int, bool], int] = {}  # with their numbers
+        self._target_numbers = array("q")
+        self._half_offsets = array("q")
+        self._physical_offsets = array("q")
 
-    def note(self, piece: BatchBody, target: WritableQueue, answer: AnyCommand) -> None:
-        """Note a half message that a broker has stored."""
-        half_offset = read_number(answer, "queueOffset", target.address)
-        physical_offset = decode_offset_id(answer.ext.get("msgId", "")).physical_offset
-        in_order = piece.target is not None
-        row = piece.topic, target.broker_name, target.queue_id, in_order, half_offset, physical_offset
-        self._rows.append(row)
+    def note(self, number: int, piece: BatchBody, target: WritableQueue, answer: AnyCommand) -> None:
+        """Note the half message of a row that a broker has stored."""
+        key = piece.topic, target.broker_name, target.queue_id, piece.target is not None
+        place = decode_offset_id(answer.ext.get("msgId", ""))
+        self._row_numbers.append(number)
+        self._half_offsets.append(read_number(answer, "queueOffset", target.address))
+        self._physical_offsets.append(place.physical_offset)
+        self._target_numbers.append(self._targets.setdefault(key, len(self._targets)))
 
     def table(self) -> pa.Table:
         """Return all half messages, in the order of their rows."""
-        columns = zip(*self._rows, strict=True) if self._rows else ([] for _ in HALVES)
-        return pa.table([pa.array(values, field.type) for values, field in zip(columns, HALVES, strict=True)], HALVES)
+        if not self._targets:
+            return HALVES.empty_table()
+        targets = pa.table([pa.array(values) for values in zip(*self._targets, strict=True)], list(HALVES.names[:4]))
+        rows = targets.take(pa.array(np.frombuffer(self._target_numbers, np.int64)))
+        for name, offsets in (("halfOffset", self._half_offsets), ("physicalOffset", self._physical_offsets)):
+            rows = rows.append_column(name, pa.array(np.frombuffer(offsets, np.int64)))
+        order = np.frombuffer(self._row_numbers, np.int64).argsort()
+        return rows.take(pa.array(order)).cast(HALVES)
 
 
 class Decisions:
@@ -202,7 +214,8 @@ class StepEnd:
                 return
             decided, is_new = decisions.settle(step, self._with_ends(sent))
         self._deliver(step, decided, is_new=is_new)
-        self.roll_back(_without(sent, decided))
+        if not is_new:
+            self.roll_back(_without(sent, decided))
         decisions.forget_before(step - KEPT)
 
     def roll_back(self, halves: pa.Table) -> None:

@@ -79,6 +79,7 @@ class _Batch:
     """Messages to send, and their attempts up to now."""
 
     piece: BatchBody
+    number: int  # of all messages or batches that the caller has given
     attempts: int = 0
     failed_on: str = ""  # the broker of the last failure
 
@@ -107,8 +108,9 @@ class SendCounts:
         return SendCounts(*(mine + theirs for mine, theirs in pairs))
 
 
-NoteHalf = Callable[[BatchBody, WritableQueue, AnyCommand], None]
-"""Called with each half that is stored, its queue, and the broker's answer."""
+NoteHalf = Callable[[int, BatchBody, WritableQueue, AnyCommand], None]
+"""Called with each half that is stored, its number in the order of sending, its queue, and the broker's answer. A half
+that is sent again comes after others with higher numbers."""
 
 
 class BatchSender:
@@ -139,6 +141,7 @@ class BatchSender:
         self._clock = clock or SystemClock()
         self._targets: dict[str, list[WritableQueue]] = {}
         self._turn = 0
+        self._number = 0
         self._flights: deque[_Flight] = deque()
         self._in_flight: Counter[str] = Counter()
         self._in_flight_bytes: Counter[str] = Counter()
@@ -156,7 +159,8 @@ class BatchSender:
         Raises BrokerError, ConnectionError or TimeoutError for messages that could not be sent; the text names them.
         """
         for piece in pieces:
-            await self._launch(_Batch(piece))
+            self._number += 1
+            await self._launch(_Batch(piece, self._number))
 
     async def finish(self) -> SendCounts:
         """Wait until all batches are acknowledged; raises as ``send``."""
@@ -214,7 +218,7 @@ class BatchSender:
             await self._part(batch, error)
             return
         if self._note_half is not None:
-            self._note_half(batch.piece, flight.target, answer)
+            self._note_half(batch.number, batch.piece, flight.target, answer)
         self._messages += batch.piece.messages
         self._batches += 1
 
@@ -226,7 +230,7 @@ class BatchSender:
         if not isinstance(error, InvalidRequest) or batch.piece.messages == 1:
             raise self._explained(batch, error) from None
         for half in batch.piece.halves():
-            await self._launch(_Batch(half))
+            await self._launch(_Batch(half, batch.number))
 
     async def _note_failure(self, batch: _Batch, error: OSError | BrokerError, broker_name: str) -> None:
         """Prepare another attempt, or raise the error after the last one."""
