@@ -59,7 +59,7 @@ from firearrow.client.session.answers import read_number
 from firearrow.errors import MAY_PASS, BrokerError, ConfigError, CorruptStore, DataLost, FirearrowError
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.sysflag import TRANSACTION_COMMIT, transaction_type
-from firearrow.spark.jobs.archive.fileplace import FilePlace
+from firearrow.spark.jobs.archive.fileplace import FilePlace, one_line
 from firearrow.spark.jobs.resend.sender import ATTEMPTS_MAX, SETTLE_SECONDS
 from firearrow.spark.jobs.resend.targets import ClusterMasters
 from firearrow.spark.options import Options
@@ -70,6 +70,7 @@ log = logging.getLogger(__name__)
 
 KEPT: Final = 10  # earlier decisions: after a loss of power Spark may have lost its latest notes, too
 _DIRECTORY: Final = "firearrow-sink"
+_POWER: Final = " (if power was lost when it was recorded, remove this directory: nothing was committed)"
 _FIRST_COMMIT: Final = "_delta_log/00000000000000000000.json"
 _SPARKS_FILE: Final = "metadata"  # Spark writes it into each checkpoint before the first step
 
@@ -135,7 +136,10 @@ class Decisions:
             )
 
     def of(self, step: int) -> pa.Table | None:
-        """Return the decision of a step, if there is one. Raises CorruptStore if it can't be read."""
+        """Return the decision of a step, if there is one.
+
+        Raises CorruptStore if it is damaged, FirearrowError if the place does not answer.
+        """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
@@ -147,11 +151,13 @@ class Decisions:
                 return pq.read_table(file, schema=DECISION)
         except TableNotFoundError:
             return None
-        except (DeltaError, OSError, ValueError) as error:
-            raise CorruptStore(
-                f"{self._place.full(path)}: the decision on step {step} can't be read: {error} "
-                "(if power was lost at its creation, remove this directory: nothing was committed)"
-            ) from None
+        except (DeltaError, ValueError) as error:
+            raise CorruptStore(f"{self._damage(step)}: {one_line(error)}{_POWER}") from None
+        except OSError as error:
+            raise FirearrowError(f"{self._damage(step)}: {one_line(error)}") from None
+
+    def _damage(self, step: int) -> str:
+        return f"{self._place.full(_DIRECTORY)}/{step}: the decision on the step can't be read"
 
     def settle(self, step: int, proposed: pa.Table) -> tuple[pa.Table, bool]:
         """Return the decision of a step, and whether it is the proposed one; it is on the disk."""
@@ -165,7 +171,7 @@ class Decisions:
             size_bytes = file.tell()
         self._place.sync([f"{path}/{name}"])
         self._place.sync_names([f"{path}/{name}"])
-        fault: Exception | None = None
+        fault = "it has disappeared"
         try:
             create_table_with_add_actions(
                 self._place.full(path),
@@ -175,7 +181,7 @@ class Decisions:
                 commit_properties=CommitProperties(max_commit_retries=0),
             )
         except (DeltaError, OSError) as error:  # another driver has decided, or an answer was lost
-            fault = error
+            fault = one_line(error)
         decided = self.of(step)
         if decided is None:
             raise FirearrowError(f"{self._place.full(path)}: no decision can be recorded: {fault}")

@@ -8,6 +8,7 @@ Arrow reads and writes the data files, and Delta its log. Both take credentials 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
@@ -20,6 +21,12 @@ import pyarrow.fs as pafs
 from firearrow.errors import ConfigError
 from firearrow.files import make_directory, sync_directory
 from firearrow.spark.planning.storage import open_files
+
+
+def one_line(error: Exception) -> str:
+    """Return the message of a library of many layers as one line."""
+    text = re.sub(r"\x1b\[\d+m|↳|\s+", " ", str(error))
+    return re.sub(r" +", " ", text).strip()[:300]
 
 
 class FilePlace:
