@@ -22,7 +22,7 @@ from firearrow.client.producer import ending
 from firearrow.client.producer.batchsender import BatchBody, SendCounts
 from firearrow.client.producer.transactions import end_fields
 from firearrow.client.routing.queues import WritableQueue
-from firearrow.errors import ConfigError, CorruptStore, DataLost, MessageError
+from firearrow.errors import ConfigError, CorruptStore, DataLost, FirearrowError, MessageError
 from firearrow.message.ids import encode_offset_id
 from firearrow.spark import exactlyonce
 from firearrow.spark.exactlyonce import DECISION, HALVES, Decisions, HalfNotes, StepEnd
@@ -388,6 +388,11 @@ def test_a_checkpoint_that_is_elsewhere_is_refused(tmp_path: Path) -> None:
     halves = pa.table([[] for _ in HALVES], HALVES)
     with pytest.raises(ConfigError, match=r"Spark has no checkpoint at .*; name it with its scheme"):
         StepEnd(options("127.0.0.1:1", "T", tmp_path / "none")).commit(0, halves)
+    with pytest.raises(ConfigError, match=r"^checkpoint nothing://here: [^\n]+$"):
+        Decisions("nothing://here").require_checkpoint()
+    (tmp_path / "file").touch()
+    with pytest.raises(FirearrowError, match=rf"^checkpoint {tmp_path}/file: [^\n]+$"):
+        Decisions(f"{tmp_path}/file").settle(0, decision(1))
 
 
 def test_what_can_not_be_seen_exactly_once_is_refused() -> None:

@@ -28,9 +28,10 @@ stay open. The sink joins no producer group, so brokers get no answer to their c
 committed just before it was killed, and would deliver them again.
 
 One driver. Spark runs one driver for a checkpoint. If a second one starts too early, both have the same decision: a
-decision is a Delta table, and the object store or file system lets only one of them create its first commit. Plain
-files would do on a local disk, but Arrow can't create a file only if it is missing in an object store. (When several
-processes create a table at once, the library may add the commit of a late one as version 1. So only version 0 counts.)
+decision is a Delta table, and the object store or file system lets only one of them create its first commit. (When
+several processes create a table at once, the library may add the commit of a late one as version 1. So only version 0
+counts.) Firearrow's broker then delivers each message once. RocketMQ's can deliver those twice that both drivers commit
+after their look at the queues.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ import threading
 import uuid
 from array import array
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import PurePosixPath
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 from urllib.parse import unquote
 
 import numpy as np
@@ -67,6 +69,8 @@ from firearrow.spark.sinkrows import Ints
 from firearrow.wire.frame import AnyCommand
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 KEPT: Final = 10  # earlier decisions: after a loss of power Spark may have lost its latest notes, too
 _DIRECTORY: Final = "firearrow-sink"
@@ -125,11 +129,21 @@ class Decisions:
     """The decisions of a stream, in its checkpoint."""
 
     def __init__(self, checkpoint: str) -> None:
-        self._place = FilePlace(re.sub("^file:/+", "/", checkpoint))
+        self._place = FilePlace(re.sub("^file:/+", "/", checkpoint), "checkpoint")
+
+    @contextmanager
+    def _named(self) -> Iterator[None]:
+        """Name the checkpoint in errors of its file system."""
+        try:
+            yield
+        except OSError as error:
+            raise FirearrowError(f"checkpoint {self._place}: {one_line(error)}") from None
 
     def require_checkpoint(self) -> None:
         """Raise ConfigError unless Spark's checkpoint is here: decisions elsewhere would be lost with this machine."""
-        if not self._place.has(_SPARKS_FILE):
+        with self._named():
+            is_there = self._place.has(_SPARKS_FILE)
+        if not is_there:
             raise ConfigError(
                 f"option checkpointLocation: Spark has no checkpoint at {self._place}; name it with its scheme, "
                 "such as hdfs://host:port/path"
@@ -138,26 +152,23 @@ class Decisions:
     def of(self, step: int) -> pa.Table | None:
         """Return the decision of a step, if there is one.
 
-        Raises CorruptStore if it is damaged, FirearrowError if the place does not answer.
+        Raises CorruptStore if it is damaged, FirearrowError if the file system does not answer.
         """
         from deltalake import DeltaTable
         from deltalake.exceptions import DeltaError, TableNotFoundError
 
         path = f"{_DIRECTORY}/{step}"
+        place = self._place.full(path)
         try:
-            table = DeltaTable(self._place.full(path), version=0, storage_options=self._place.delta_options or None)
-            [name] = pa.table(table.get_add_actions())["path"].to_pylist()
-            with self._place.open(f"{path}/{unquote(name)}") as file:
-                return pq.read_table(file, schema=DECISION)
+            with self._named():
+                table = DeltaTable(place, version=0, storage_options=self._place.delta_options or None)
+                [name] = pa.table(table.get_add_actions())["path"].to_pylist()
+                with self._place.open(f"{path}/{unquote(name)}") as file:
+                    return pq.read_table(file, schema=DECISION)
         except TableNotFoundError:
             return None
         except (DeltaError, ValueError) as error:
-            raise CorruptStore(f"{self._damage(step)}: {one_line(error)}{_POWER}") from None
-        except OSError as error:
-            raise FirearrowError(f"{self._damage(step)}: {one_line(error)}") from None
-
-    def _damage(self, step: int) -> str:
-        return f"{self._place.full(_DIRECTORY)}/{step}: the decision on the step can't be read"
+            raise CorruptStore(f"{place}: the decision on the step can't be read: {one_line(error)}{_POWER}") from None
 
     def settle(self, step: int, proposed: pa.Table) -> tuple[pa.Table, bool]:
         """Return the decision of a step, and whether it is the proposed one; it is on the disk."""
@@ -166,7 +177,7 @@ class Decisions:
         from deltalake.transaction import AddAction, create_table_with_add_actions
 
         path, name = f"{_DIRECTORY}/{step}", f"{uuid.uuid4().hex}.parquet"
-        with self._place.create(f"{path}/{name}") as file:
+        with self._named(), self._place.create(f"{path}/{name}") as file:
             pq.write_table(proposed, file, compression="zstd")
             size_bytes = file.tell()
         self._place.sync([f"{path}/{name}"])
@@ -192,10 +203,11 @@ class Decisions:
     def forget_before(self, step: int) -> None:
         """Remove the decisions of earlier steps."""
         selector = pafs.FileSelector(_DIRECTORY, allow_not_found=True)
-        for info in self._place.files.get_file_info(selector):
-            name = PurePosixPath(info.path).name
-            if name.isdecimal() and int(name) < step:
-                self._place.files.delete_dir(info.path)
+        with self._named():
+            for info in self._place.files.get_file_info(selector):
+                name = PurePosixPath(info.path).name
+                if name.isdecimal() and int(name) < step:
+                    self._place.files.delete_dir(info.path)
 
 
 class StepEnd:
@@ -218,7 +230,7 @@ class StepEnd:
         if decided is None:
             if not len(sent):
                 return
-            decided, is_new = decisions.settle(step, self._with_ends(sent))
+            decided, is_new = decisions.settle(step, self._persistent(lambda _: self._with_ends(sent)))
         self._deliver(step, decided, is_new=is_new)
         if not is_new:
             self.roll_back(_without(sent, decided))
@@ -246,20 +258,24 @@ class StepEnd:
 
     def _deliver(self, step: int, decided: pa.Table, *, is_new: bool) -> None:
         """Commit the halves of a decision that are not committed yet; a new decision has no others."""
-        pending = decided if is_new else None
-        for attempt in range(1, ATTEMPTS_MAX + 1):
+        if not is_new:
+            self._sleep(SETTLE_SECONDS)
+
+        def deliver(attempt: int) -> None:
+            is_first = is_new and attempt == 1
+            self._end(decided if is_first else self._uncommitted(step, decided), Decision.COMMIT)
+
+        self._persistent(deliver)
+
+    def _persistent(self, work: Callable[[int], T]) -> T:
+        """Do some work with brokers, by the number of the attempt, and again if that may help."""
+        for attempt in range(1, ATTEMPTS_MAX):
             try:
-                if pending is None:
-                    self._sleep(SETTLE_SECONDS)
-                    pending = self._uncommitted(step, decided)
-                self._end(pending, Decision.COMMIT)
+                return work(attempt)
             except MAY_PASS as error:
-                if attempt == ATTEMPTS_MAX:
-                    raise
-                log.info("commits are tried again", extra={"step": step, "error": error})
-                pending = None
-            else:
-                return
+                log.info("the end of a step is tried again", extra={"attempt": attempt, "error": error})
+                self._sleep(SETTLE_SECONDS)
+        return work(ATTEMPTS_MAX)
 
     def _end(self, halves: pa.Table, decision: Decision) -> None:
         brokers = ClusterMasters(self._options)

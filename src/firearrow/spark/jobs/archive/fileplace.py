@@ -30,16 +30,20 @@ def one_line(error: Exception) -> str:
 
 
 class FilePlace:
-    """A directory for files, under one name for all its readers and writers. Can be pickled."""
+    """A directory for files, under one name for all its readers and writers. Can be pickled.
 
-    def __init__(self, root: Path | str) -> None:
+    ``what`` names its use in errors.
+    """
+
+    def __init__(self, root: Path | str, what: str = "archive") -> None:
         text = str(root)
         is_local = "://" not in text or text.startswith("file://")
         self.directory = Path(text.removeprefix("file://")).absolute() if is_local else None
         self._given = text
+        self._what = what
 
     def __getstate__(self) -> dict[str, object]:
-        return {"directory": self.directory, "_given": self._given}
+        return {"directory": self.directory, "_given": self._given, "_what": self._what}
 
     def __str__(self) -> str:
         """Return the place without credentials, to show and to compare."""
@@ -61,7 +65,7 @@ class FilePlace:
         try:
             return open_files(self._given)
         except (pa.ArrowInvalid, OSError, ValueError, ImportError) as error:
-            raise ConfigError(f"archive {self}: {error}") from None
+            raise ConfigError(f"{self._what} {self}: {error}") from None
 
     @property
     def _system(self) -> pafs.FileSystem:
