@@ -31,6 +31,7 @@ from firearrow.spark.sink import BatchWriter, StreamWriter, TaskResult
 from firearrow.wire.command import Command
 from tests.client.fakes import fake_cluster
 from tests.interop.servers import Server
+from tests.loglines import told
 from tests.spark.brokers import create_topic, serving, stored
 from tests.spark.sinkdeaths import (
     AFTER_THE_DECISION,
@@ -249,7 +250,7 @@ def test_halves_are_in_the_order_of_their_rows_though_one_was_sent_again() -> No
 
 
 def test_a_step_whose_task_fails_is_rolled_back_but_not_one_whose_commit_fails(
-    server: Server, checkpoint: Path
+    server: Server, checkpoint: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     create_topic(server, "Aborted")
     sink = Sink(options(server.namesrv, "Aborted", checkpoint))
@@ -258,6 +259,7 @@ def test_a_step_whose_task_fails_is_rolled_back_but_not_one_whose_commit_fails(
     sink.abort(0, kept)
     sink.commit(0, dropped, kept)
     assert bodies(server, "Aborted") == ["kept"]
+    assert told(caplog) == [{"event": "batch has failed: its next run delivers what is missing", "batch_id": 0}] * 2
 
 
 def test_a_task_that_fails_rolls_its_halves_back(

@@ -34,7 +34,6 @@ from firearrow.errors import BrokerError, ConfigError, MessageError
 from firearrow.message.ids import month_start_ms
 from firearrow.message.names import is_retry
 from firearrow.spark.access import Cluster
-from firearrow.spark.exactlyonce import HALVES, HalfNotes, StepEnd
 from firearrow.spark.options import Options
 from firearrow.spark.sinkrows import Ids, Ints, SinkRows, check_columns, rows_of
 from firearrow.spark.workererrors import with_short_errors
@@ -70,6 +69,8 @@ class _Writer:
         """Send all rows of a task and wait until brokers have them."""
         if not self._options.sink.is_exactly_once:
             return TaskResult(self._sent(batches))
+        from firearrow.spark.exactlyonce import HalfNotes, StepEnd  # 60 ms that other sinks need not wait for
+
         notes = HalfNotes()
         try:
             sent = self._sent(batches, notes.note)
@@ -162,6 +163,8 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
         """Deliver the messages of a step that must come exactly once; log the counts of sent messages."""
         if self._options.sink.is_exactly_once:
+            from firearrow.spark.exactlyonce import StepEnd
+
             StepEnd(self._options).commit(batchId, _halves(messages))
         log.info("messages of a batch are sent", extra={"batch_id": batchId, **_told(messages)})
 
@@ -172,11 +175,11 @@ class StreamWriter(_Writer, DataSourceStreamArrowWriter):
         halves. So halves are dropped only if a task is missing: then no commit has begun.
         """
         if self._options.sink.is_exactly_once:
+            from firearrow.spark.exactlyonce import StepEnd
+
             if None in messages:
                 StepEnd(self._options).roll_back(_halves(messages))
-            log.warning(
-                "batch has failed: consumers see none of its messages until it ends", extra={"batch_id": batchId}
-            )
+            log.warning("batch has failed: its next run delivers what is missing", extra={"batch_id": batchId})
             return
         log.warning(
             "batch has failed: consumers can see the messages that it sent",
@@ -199,6 +202,8 @@ def _prefix(name: str) -> str:
 
 def _halves(messages: Sequence[WriterCommitMessage | None]) -> pa.Table:
     """Return the half messages of the tasks that have ended."""
+    from firearrow.spark.exactlyonce import HALVES
+
     parts = [message.halves for message in messages if isinstance(message, TaskResult)]
     return pa.concat_tables([HALVES.empty_table(), *(part for part in parts if part is not None)])
 
