@@ -22,7 +22,7 @@ from firearrow.client.producer import ending
 from firearrow.client.producer.batchsender import BatchBody, SendCounts
 from firearrow.client.producer.transactions import end_fields
 from firearrow.client.routing.queues import WritableQueue
-from firearrow.errors import ConfigError, CorruptStore, DataLost, FirearrowError, MessageError
+from firearrow.errors import BrokerFailed, ConfigError, CorruptStore, DataLost, FirearrowError, MessageError
 from firearrow.message.ids import encode_offset_id
 from firearrow.spark import exactlyonce
 from firearrow.spark.exactlyonce import DECISION, HALVES, Decisions, HalfNotes, StepEnd
@@ -191,6 +191,20 @@ def test_a_step_that_runs_again_has_the_messages_of_its_decision(server: Server,
     sink.commit(0, sink.write(body=["b", "another"]))
     sink.commit(0)
     assert sorted(bodies(server, "Again")) == ["a", "b"]
+
+
+def test_brokers_whose_logs_have_halves_at_the_same_places(server: Server, checkpoint: Path, tmp_path: Path) -> None:
+    settings = {"namesrvAddr": server.namesrv, "brokerName": "broker-b"}
+    with serving(tmp_path, settings) as other:
+        for broker in (server, other):
+            create_topic(broker, "Both")
+        sink = Sink(options(server.namesrv, "Both", checkpoint))
+        sent = [sink.write(body=[f"{run} {number}" for number in range(100)]) for run in ("first", "second")]
+        for result in sent:
+            sink.commit(0, result)
+        seen = [bodies(broker, "Both") for broker in (server, other)]
+    assert all(seen)
+    assert Counter(seen[0] + seen[1]) == Counter(f"first {number}" for number in range(100))
 
 
 @pytest.mark.parametrize("in_order", [False, True])
@@ -381,6 +395,13 @@ def test_a_queue_that_has_begun_again_is_an_error(server: Server, checkpoint: Pa
     Decisions(str(checkpoint)).settle(2, decision(1, start=10, topic="Anew"))
     with pytest.raises(DataLost, match="step 2: it can't be known which messages have arrived"):
         Sink(options(server.namesrv, "Anew", checkpoint)).commit(2)
+
+
+def test_a_half_that_its_broker_has_lost_is_an_error(server: Server, checkpoint: Path) -> None:
+    create_topic(server, "Lost")
+    Decisions(str(checkpoint)).settle(2, decision(1 << 40, topic="Lost"))
+    with pytest.raises(BrokerFailed, match=f"half message at {1 << 40} in the log of 'broker-a', for topic 'Lost'"):
+        Sink(options(server.namesrv, "Lost", checkpoint)).commit(2)
 
 
 # --- refusals ---
