@@ -79,10 +79,13 @@ def die_at(checkpoint: Path, point: str) -> None:
         return
     chosen, pids = json.loads(file.read_text())
     if chosen == point:
-        jvm = int(Path(f"/proc/{os.getppid()}/stat").read_text().rpartition(")")[2].split()[1])
         file.unlink()
         for pid in (*pids, os.getpid()):
-            os.kill(pid or jvm, signal.SIGKILL)
+            os.kill(_parent(os.getppid()) if pid == JVM else pid, signal.SIGKILL)
+
+
+def _parent(pid: int) -> int:
+    return int(Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1])
 
 
 @contextmanager

@@ -22,7 +22,8 @@ when it runs again.
 
 Brokers. A commit is never repeated without this look at the queues: RocketMQ's broker delivers a half again each time
 (Firearrow's does not). A commit in flight when its driver died may arrive late, so the look is ``SETTLE_SECONDS``
-later, which is RocketMQ's time-out of a waiting commit. Halves that no driver knows any more, those of killed tasks,
+later, which is RocketMQ's time-out of a waiting commit. The broker must have dispatched it by then: no request tells
+how far the broker has dispatched a queue. Halves that no driver knows any more, those of killed tasks,
 stay open. The sink joins no producer group, so brokers get no answer to their checks, and give such halves up after
 ``transactionCheckMax`` checks. To answer them could only do harm: RocketMQ's broker also checks halves that were
 committed just before it was killed, and would deliver them again.
