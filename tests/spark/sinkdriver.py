@@ -21,7 +21,7 @@ from tests.spark.conftest import FAST_START
 from tests.spark.sinkdeaths import DyingSource
 
 ROOT = Path(__file__).parents[2]
-WAIT_SECONDS_MAX = 90
+WAIT_SECONDS_MAX = 240
 
 
 def lines(spark: SparkSession, directory: Path, name: str) -> DataFrame:

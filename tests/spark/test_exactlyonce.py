@@ -62,6 +62,7 @@ def bodies(server: Server, topic: str, queues: int = 4) -> list[str]:
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(300)
 def test_rows_are_seen_once_when_workers_are_killed_at_any_point(
     spark: SparkSession, server: Server, tmp_path: Path
 ) -> None:
