@@ -10,7 +10,7 @@ from functools import partial
 from firearrow.errors import BrokerError
 from firearrow.net.server import Answer, Handler, Peer
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import BrokerData, QueueData, Route, TopicList
+from firearrow.wire.bodies import BrokerData, ClusterInfo, QueueData, Route, TopicList
 from firearrow.wire.client_bodies import MessageQueue, TopicOffset, TopicStats
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response, fields_of
@@ -85,6 +85,10 @@ class FakeCluster:
         ]
         return Response(body=fastjson.dumps(Route(queues, brokers)))
 
+    def all_brokers(self, peer: Peer, request: AnyCommand) -> Answer:
+        brokers = {name: BrokerData("C", name, {0: broker.address}) for name, broker in self.brokers.items()}
+        return Response(body=fastjson.dumps(ClusterInfo(brokers, {"C": sorted(brokers)})))
+
     def all_topics(self, peer: Peer, request: AnyCommand) -> Answer:
         return Response(body=fastjson.dumps(TopicList(sorted(self.topics))))
 
@@ -100,6 +104,7 @@ def fake_cluster(*names: str, queues: int = 2) -> Iterator[FakeCluster]:
         routes: dict[int, Handler] = {
             RequestCode.GET_ROUTEINFO_BY_TOPIC: cluster.route,
             RequestCode.GET_ALL_TOPIC_LIST_FROM_NAMESERVER: cluster.all_topics,
+            RequestCode.GET_BROKER_CLUSTER_INFO: cluster.all_brokers,
         }
         cluster.name_server = stack.enter_context(in_thread(lambda: answering(routes)))
         yield cluster

@@ -107,7 +107,7 @@ def test_a_sink_needs_brokers() -> None:
 
 
 def test_what_spark_is_told_by_the_same_way_is_no_error() -> None:
-    assert for_sink({"nameServer": "a:1", "checkpointLocation": "c"}) == for_sink({"nameServer": "a:1"})
+    assert for_sink({"nameServer": "a:1", "queryName": "c"}) == for_sink({"nameServer": "a:1"})
 
 
 def test_secrets_are_not_printed() -> None:

@@ -197,6 +197,7 @@ def test_overwriting_is_refused() -> None:
     [
         (["id AS body"], {"topic": "Bad"}, "column body is int64; allowed is binary or string"),
         (["'' AS body", "id"], {"topic": "Bad"}, "column 'id' can't be written: messages have"),
+        (["'' AS body"], {"topic": "Bad", "delivery": "exactly-once"}, "only a stream has it, since a batch"),
         (["'' AS body"], {}, "the topic is missing: give option topic, or a column topic"),
         (["'' AS body"], {"topic": "Unknown"}, "topic 'Unknown' has no route"),
         (["'' AS body"], {"topic": "ReadOnly"}, "no broker allows writing to topic 'ReadOnly'"),

@@ -253,3 +253,28 @@ def test_a_row_without_any_topic() -> None:
     columns = {"body": pa.array([b"", b""]), "topic": pa.array(["T", None])}
     with pytest.raises(MessageError, match=r"^column topic, row 1: the row has no topic"):
         encoded(columns, topic=None)
+
+
+# --- half messages ---
+
+
+def test_halves_name_their_group_and_go_alone() -> None:
+    batch = pa.RecordBatch.from_pydict({"body": ["a", "b"], "properties": ["PGROUP\x01theirs\x02", None]})
+    rows = rows_of(batch, Ids("0" * 20), "T", None, "ours")
+    found = [pairs for _, _, pairs in messages(rows)]
+    assert [(pairs["TRAN_MSG"], pairs["PGROUP"]) for pairs in found] == [("true", "ours")] * 2
+    assert rows.alone is not None
+    assert rows.alone.all()
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [
+        ("DELAY\x013\x02", "RocketMQ's transactions have no delayed messages"),
+        ("CHECK_IMMUNITY_TIME_IN_SECONDS\x019\x02", "CHECK_IMMUNITY_TIME_IN_SECONDS limits the time of a commit"),
+    ],
+)
+def test_properties_that_a_half_can_not_have(text: str, fault: str) -> None:
+    batch = pa.RecordBatch.from_pydict({"body": ["a", "b"], "properties": ["", text]})
+    with pytest.raises(MessageError, match=f"column properties, row 1: {fault}"):
+        rows_of(batch, Ids("0" * 20), "T", None, "ours")

@@ -21,7 +21,7 @@ from firearrow.errors import ConfigError
 from firearrow.spark.offsets import Position, require_order
 from firearrow.spark.tables import TABLES
 
-SPARKS_OWN: Final = frozenset({"checkpointlocation", "queryname", "outputmode"})
+SPARKS_OWN: Final = frozenset({"queryname", "outputmode"})
 """Options of Spark itself, which come in the same mapping."""
 
 _DECODING: Final = frozenset({"bodyformat", "bodyschema", "bodymessage", "schemaregistry"})
@@ -348,6 +348,23 @@ class SinkOptions:
     idempotent: bool = _option(
         "idempotent", FLAG, "whether a repeated task gives its messages the same ids again", False
     )
+    delivery: str = _option(
+        "delivery",
+        _one_of("at-least-once", "exactly-once"),
+        "of a stream: with `exactly-once`, consumers get the messages of a step when the step ends, each once",
+        "at-least-once",
+    )
+    checkpoint: str | None = _option(
+        "checkpointLocation",
+        TEXT,
+        "Spark's own option: the directory or URI of the stream's checkpoint. With `delivery=exactly-once` it also "
+        "records which messages a step has",
+    )
+
+    @property
+    def is_exactly_once(self) -> bool:
+        """Tell whether consumers must see each message once."""
+        return self.delivery == "exactly-once"
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,6 +7,9 @@ With ``idempotent=true`` a repeated task uses the same ids, if Spark gives it th
 (``UNIQ_KEY``) is made of the query and the numbers of the batch, the task and the row. A consumer that stores the ids
 of received messages can drop repeated ones. A batch job is one such query as a whole: a second run sends all rows
 again.
+
+With ``delivery=exactly-once`` the rows of a stream are half messages, which are committed when their step ends
+(``firearrow.spark.exactlyonce``).
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ import hashlib
 import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
@@ -23,10 +27,10 @@ import pyarrow as pa
 from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 
-from firearrow.client.producer.batchsender import BatchBody, BatchSender, SendCounts
+from firearrow.client.producer.batchsender import BatchBody, BatchSender, NoteHalf, SendCounts
 from firearrow.client.routing.queues import WritableQueue
 from firearrow.clock import SystemClock
-from firearrow.errors import ConfigError, MessageError
+from firearrow.errors import BrokerError, ConfigError, MessageError
 from firearrow.message.ids import month_start_ms
 from firearrow.message.names import is_retry
 from firearrow.spark.access import Cluster
@@ -47,6 +51,7 @@ class TaskResult(WriterCommitMessage):
     """Counts of the messages that one task has sent."""
 
     sent: SendCounts
+    halves: pa.Table | None = None  # with delivery=exactly-once
 
 
 class _Writer:
@@ -55,12 +60,27 @@ class _Writer:
     def __init__(self, options: Options, schema: pa.Schema, overwrite: bool) -> None:
         if overwrite:
             raise ConfigError('messages can only be appended: use .mode("append")')
-        check_columns(schema, options.sink.topic, options.sink.order_key)
+        sink = options.sink
+        check_columns(schema, sink.topic, sink.order_key, are_halves=sink.is_exactly_once)
         self._options = options
         self._run = uuid.uuid4().hex
 
     def _send(self, batches: Iterable[pa.RecordBatch]) -> TaskResult:
         """Send all rows of a task and wait until brokers have them."""
+        if not self._options.sink.is_exactly_once:
+            return TaskResult(self._sent(batches))
+        from firearrow.spark.exactlyonce import HalfNotes, StepEnd  # 60 ms that other sinks need not wait for
+
+        notes = HalfNotes()
+        try:
+            sent = self._sent(batches, notes.note)
+        except Exception:
+            StepEnd(self._options).roll_back(notes.table())
+            raise
+        return TaskResult(sent, notes.table())
+
+    def _sent(self, batches: Iterable[pa.RecordBatch], note_half: NoteHalf | None = None) -> SendCounts:
+        """Send all rows of a task, as half messages if ``note_half`` notes them, and return the counts."""
         options = self._options
         sink = options.sink
         ids = self._ids()
@@ -71,12 +91,19 @@ class _Writer:
             sink.producer_group,
             retries=sink.retries,
             broker_name=options.place.broker_name,
+            note_half=note_half,
         )
+        half_group = None if note_half is None else sink.producer_group
         try:
             for batch in batches:
-                rows = rows_of(batch, ids, sink.topic, sink.order_key)
+                rows = rows_of(batch, ids, sink.topic, sink.order_key, half_group)
                 send_rows(cluster, sender, rows, sink.send_batch)
-            return TaskResult(cluster.run(sender.finish()))
+            return cluster.run(sender.finish())
+        except Exception:
+            if note_half is not None:
+                with suppress(OSError, BrokerError):  # the first error counts
+                    cluster.run(sender.finish())  # to note the halves in flight
+            raise
         finally:
             cluster.close()
 
@@ -97,6 +124,13 @@ class _Writer:
 class BatchWriter(_Writer, DataSourceArrowWriter):
     """Writes the rows of a DataFrame."""
 
+    def __init__(self, options: Options, schema: pa.Schema, overwrite: bool) -> None:
+        if options.sink.is_exactly_once:
+            raise ConfigError(
+                "option delivery='exactly-once': only a stream has it, since a batch that is killed is not continued"
+            )
+        super().__init__(options, schema, overwrite)
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Send the rows of one task."""
         return self._send(iterator)
@@ -114,16 +148,39 @@ class BatchWriter(_Writer, DataSourceArrowWriter):
 class StreamWriter(_Writer, DataSourceStreamArrowWriter):
     """Writes the rows of each step of a stream."""
 
+    def __init__(self, options: Options, schema: pa.Schema, overwrite: bool) -> None:
+        if options.sink.is_exactly_once and options.sink.checkpoint is None:
+            raise ConfigError(
+                "option checkpointLocation is missing: delivery='exactly-once' needs it as an option of the stream, "
+                "not as a setting of the session"
+            )
+        super().__init__(options, schema, overwrite)
+
     def write(self, iterator: Iterator[pa.RecordBatch]) -> TaskResult:
         """Send the rows of one task."""
         return self._send(iterator)
 
     def commit(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Log the counts of sent messages."""
+        """Deliver the messages of a step that must come exactly once; log the counts of sent messages."""
+        if self._options.sink.is_exactly_once:
+            from firearrow.spark.exactlyonce import StepEnd
+
+            StepEnd(self._options).commit(batchId, _halves(messages))
         log.info("messages of a batch are sent", extra={"batch_id": batchId, **_told(messages)})
 
     def abort(self, messages: Sequence[WriterCommitMessage | None], batchId: int) -> None:
-        """Log the counts of the messages that were sent nevertheless."""
+        """Log the counts of the messages that were sent nevertheless.
+
+        Spark also aborts a step whose commit has failed. All of its tasks have ended, and a decision may have their
+        halves. So halves are dropped only if a task is missing: then no commit has begun.
+        """
+        if self._options.sink.is_exactly_once:
+            from firearrow.spark.exactlyonce import StepEnd
+
+            if None in messages:
+                StepEnd(self._options).roll_back(_halves(messages))
+            log.warning("batch has failed: its next run delivers what is missing", extra={"batch_id": batchId})
+            return
         log.warning(
             "batch has failed: consumers can see the messages that it sent",
             extra={"batch_id": batchId, **_told(messages)},
@@ -141,6 +198,14 @@ def send_rows(cluster: Cluster, sender: BatchSender, rows: SinkRows, count_max: 
 def _prefix(name: str) -> str:
     """Return the first digits of ids, derived from the name of the sender."""
     return hashlib.blake2b(name.encode(), digest_size=10).hexdigest().upper()
+
+
+def _halves(messages: Sequence[WriterCommitMessage | None]) -> pa.Table:
+    """Return the half messages of the tasks that have ended."""
+    from firearrow.spark.exactlyonce import HALVES
+
+    parts = [message.halves for message in messages if isinstance(message, TaskResult)]
+    return pa.concat_tables([HALVES.empty_table(), *(part for part in parts if part is not None)])
 
 
 def _told(messages: Sequence[WriterCommitMessage | None]) -> dict[str, int]:

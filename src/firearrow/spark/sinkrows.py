@@ -54,6 +54,7 @@ _DIGIT_PAIRS: Final = np.frombuffer(bytes(range(256)).hex().upper().encode(), np
 _UNIQUE_PAIR: Final = np.dtype([("name", "S9"), ("prefix", f"S{_ID_PREFIX_CHARS}"), ("digits", "V2", 6), ("end", "u1")])
 _TEXT_ENDS: Final = np.array([1, 2], np.uint8)
 _NOTHING: Final = pa.scalar(b"", pa.binary())
+_NO_DELAY: Final = "RocketMQ's transactions have no delayed messages"
 
 
 def _is_text(kind: Any) -> bool:
@@ -99,8 +100,11 @@ COLUMNS: Final[dict[str, tuple[Callable[[Any], bool], str]]] = {
 }
 
 
-def check_columns(schema: pa.Schema, topic: str | None, order_key: str | None) -> None:
-    """Raise ConfigError unless rows of this schema can be messages.
+DELAYS: Final = ("delayLevel", "deliverTimestamp")
+
+
+def check_columns(schema: pa.Schema, topic: str | None, order_key: str | None, *, are_halves: bool = False) -> None:
+    """Raise ConfigError unless rows of this schema can be messages, or half messages.
 
     ``topic`` and ``order_key`` are the options of these names.
     """
@@ -108,6 +112,8 @@ def check_columns(schema: pa.Schema, topic: str | None, order_key: str | None) -
         known = COLUMNS.get("orderKey" if column.name == order_key else column.name)
         if known is None:
             raise ConfigError(f"column {column.name!r} can't be written: messages have {', '.join(COLUMNS)}")
+        if are_halves and column.name in DELAYS:
+            raise ConfigError(f"column {column.name} can't be written with delivery=exactly-once: {_NO_DELAY}")
         fits, allowed = known
         own = COLUMNS.get(column.name)
         if not fits(column.type) or (own is not None and not own[0](column.type)):
@@ -167,15 +173,20 @@ class SinkRows(NamedTuple):
         return len(self.members)
 
 
-def rows_of(batch: pa.RecordBatch, ids: Ids, topic: str | None, order_key: str | None) -> SinkRows:
+def rows_of(
+    batch: pa.RecordBatch, ids: Ids, topic: str | None, order_key: str | None, half_group: str | None = None
+) -> SinkRows:
     """Return the messages of a batch whose columns ``check_columns`` accepts.
 
-    Raises MessageError that names the column, the row's number in the batch and the fault.
+    With ``half_group`` they are half messages of this producer group, each of which goes alone. Raises MessageError
+    that names the column, the row's number in the batch and the fault.
     """
     body = _bytes(batch, "body")
     if body.null_count:
         raise MessageError("a message needs a body, which may be empty", _place(body.is_null()))
     pairs, alone = _properties(batch, ids)
+    if half_group is not None:
+        pairs, alone = _halves(pairs, alone, half_group)
     members = _members(body, pairs, _numbers(batch, "flag", 0, 1 << 31))
     topics, topic_number = _topics(batch, topic)
     queue_id = _numbers(batch, "queueId", -1, 1 << 31)
@@ -208,6 +219,26 @@ def _members(body: pa.Array, pairs: pa.Array, flag: Ints | None) -> pa.Array:
 
 
 # --- properties ------------------------------------------------------------------------------
+
+
+def _halves(
+    pairs: pa.Array, delayed: npt.NDArray[np.bool_] | None, group: str
+) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
+    """Return the properties of half messages, and a mask of the rows that go alone: all of them.
+
+    Our pairs come last, and brokers take the last one of a name: a row may be the copy of another group's message.
+    """
+    if delayed is not None:
+        raise MessageError(_NO_DELAY, f"column properties, row {int(delayed.argmax())}")
+    limited = _has(pairs, properties.CHECK_IMMUNITY_SEC)
+    if limited.any():
+        raise MessageError(
+            f"{properties.CHECK_IMMUNITY_SEC} limits the time of a commit: remove it",
+            f"column properties, row {int(limited.argmax())}",
+        )
+    text = properties.format({properties.TRANSACTION_PREPARED: "true", properties.PRODUCER_GROUP: group})
+    text += "" if text.endswith(properties.PAIR_END) else properties.PAIR_END
+    return _joined(pairs, _constant(text.encode())), np.ones(len(pairs), np.bool_)
 
 
 def _properties(batch: pa.RecordBatch, ids: Ids) -> tuple[pa.Array, npt.NDArray[np.bool_] | None]:

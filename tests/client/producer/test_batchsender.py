@@ -8,13 +8,15 @@ import pyarrow as pa
 import pytest
 
 from firearrow.client.producer import batchsender as batch_sender
-from firearrow.client.producer.batchsender import BatchSender, SendCounts
+from firearrow.client.producer.batchsender import BatchBody, BatchSender, SendCounts
+from firearrow.client.routing.queues import WritableQueue
 from firearrow.errors import BrokerBusy, InvalidRequest, MessageError, NotPermitted, TopicNotFound
 from firearrow.message.batch import split_batch
 from firearrow.spark.access import Cluster
 from firearrow.spark.options import for_sink
 from firearrow.spark.sink import send_rows
 from firearrow.spark.sinkrows import Ids, SinkRows, rows_of
+from firearrow.wire.frame import AnyCommand
 from tests.client.fakes import HANG_UP, FakeBroker, FakeCluster, fake_cluster
 
 
@@ -221,3 +223,34 @@ def test_equal_order_keys_go_to_one_queue_in_order() -> None:
 def test_a_queue_that_is_not_there() -> None:
     with fake_cluster("a") as cluster, pytest.raises(MessageError, match="has no queue 5 to write"):
         send(cluster, rows(1, queueId=pa.array([5])))
+
+
+# --- half messages ---
+
+
+def test_halves_are_noted_with_their_answers_and_do_not_wait_for_each_other() -> None:
+    noted: dict[int, tuple[bytes, int]] = {}
+
+    def note(number: int, piece: BatchBody, target: WritableQueue, answer: AnyCommand) -> None:
+        [member] = split_batch(piece.members)
+        noted[number] = member.body, answer.code
+
+    with fake_cluster("a") as cluster:
+        cluster.brokers["a"].answers.extend([0, 10, 1])
+        given = for_sink({"nameServer": cluster.name_server})
+        found = Cluster(given.place, given.access)
+        sender = BatchSender(found.client, found.name_servers, "g", retries=3, note_half=note)
+        columns = {"body": [str(number) for number in range(40)], "orderKey": [1] * 40}
+        batch = pa.RecordBatch.from_pydict(columns)
+        send_rows(found, sender, rows_of(batch, Ids("0" * 20), "T", None, "g"), 10)
+        counts = found.run(sender.finish())
+        found.close()
+        taken = cluster.brokers["a"].taken
+    assert counts.messages == len(noted) == 40
+    assert (counts.not_durable, counts.retries) == (1, 1)
+    assert list(noted) != sorted(noted)
+    assert [noted[number] for number in sorted(noted)] == [
+        (str(number).encode(), 10 if number == 1 else 0) for number in range(40)
+    ]
+    assert {(header.sys_flag, header.batch, header.queue_id) for header, _ in taken} == {(4, False, 1)}
+    assert {body for _, body in taken} == {str(number).encode() for number in range(40)}

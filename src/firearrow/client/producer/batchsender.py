@@ -6,13 +6,17 @@ another broker if possible. The first broker may have stored it nevertheless, so
 
 A batch for one queue goes to that queue only. The next batch to this queue leaves after the acknowledgement of the one
 before, so batches stay in order.
+
+With ``note_half`` each message is a half message, which no consumer sees until it is committed. Halves are in no order
+until then, so those for one queue do not wait for each other. A half that is sent again leaves another half, and the
+caller commits only the acknowledged one.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections import Counter, deque
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import astuple, dataclass
 from typing import Final, NamedTuple
 
@@ -32,11 +36,14 @@ from firearrow.errors import (
 )
 from firearrow.message.batch import split_batch
 from firearrow.message.names import AUTO_CREATE_TOPIC
+from firearrow.message.sysflag import TRANSACTION_PREPARED
 from firearrow.net.client import Client
 from firearrow.net.futures import Pending
 from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.frame import AnyCommand
 
 IN_FLIGHT_MAX: Final = 16  # batches to one broker: enough to keep it busy meanwhile
+HALVES_IN_FLIGHT_MAX: Final = 256  # single messages: as many as a broker takes in some turns
 IN_FLIGHT_BYTES_MAX: Final = 2 << 20  # about as much as sockets take: with more, the client would copy once more
 PAUSE_SECONDS: Final = 0.25  # before the first retry; then twice as long each time
 PAUSE_SECONDS_MAX: Final = 5.0
@@ -72,6 +79,7 @@ class _Batch:
     """Messages to send, and their attempts up to now."""
 
     piece: BatchBody
+    number: int  # of all messages or batches that the caller has given
     attempts: int = 0
     failed_on: str = ""  # the broker of the last failure
 
@@ -100,10 +108,16 @@ class SendCounts:
         return SendCounts(*(mine + theirs for mine, theirs in pairs))
 
 
+NoteHalf = Callable[[int, BatchBody, WritableQueue, AnyCommand], None]
+"""Called with each half that is stored, its number in the order of sending, its queue, and the broker's answer. A half
+that is sent again comes after others with higher numbers."""
+
+
 class BatchSender:
     """Sends messages of a producer group; ``retries`` is the limit for one batch.
 
-    With ``broker_name``, it sends to that broker only.
+    With ``broker_name``, it sends to that broker only. With ``note_half``, all batches have one message, whose
+    properties say that it is a half.
     """
 
     def __init__(
@@ -114,6 +128,7 @@ class BatchSender:
         *,
         retries: int,
         broker_name: str | None = None,
+        note_half: NoteHalf | None = None,
         clock: Clock | None = None,
     ) -> None:
         self._client = client
@@ -121,9 +136,12 @@ class BatchSender:
         self._group = group
         self._retries_max = retries
         self._broker_name = broker_name
+        self._note_half = note_half
+        self._in_flight_max = IN_FLIGHT_MAX if note_half is None else HALVES_IN_FLIGHT_MAX
         self._clock = clock or SystemClock()
         self._targets: dict[str, list[WritableQueue]] = {}
         self._turn = 0
+        self._number = 0
         self._flights: deque[_Flight] = deque()
         self._in_flight: Counter[str] = Counter()
         self._in_flight_bytes: Counter[str] = Counter()
@@ -141,7 +159,8 @@ class BatchSender:
         Raises BrokerError, ConnectionError or TimeoutError for messages that could not be sent; the text names them.
         """
         for piece in pieces:
-            await self._launch(_Batch(piece))
+            self._number += 1
+            await self._launch(_Batch(piece, self._number))
 
     async def finish(self) -> SendCounts:
         """Wait until all batches are acknowledged; raises as ``send``."""
@@ -173,10 +192,10 @@ class BatchSender:
             return
 
     def _is_full(self, batch: _Batch, target: WritableQueue) -> bool:
-        if batch.piece.target is not None and self._pinned[_queue_of(batch)]:
+        if self._note_half is None and batch.piece.target is not None and self._pinned[_queue_of(batch)]:
             return True
         count, size = self._in_flight[target.address], self._in_flight_bytes[target.address]
-        return count >= IN_FLIGHT_MAX or (count > 0 and size + len(batch.piece.members) > IN_FLIGHT_BYTES_MAX)
+        return count >= self._in_flight_max or (count > 0 and size + len(batch.piece.members) > IN_FLIGHT_BYTES_MAX)
 
     async def _land(self) -> None:
         """Wait for the oldest batch, and retry it after a failure."""
@@ -198,6 +217,8 @@ class BatchSender:
         except BrokerError as error:
             await self._part(batch, error)
             return
+        if self._note_half is not None:
+            self._note_half(batch.number, batch.piece, flight.target, answer)
         self._messages += batch.piece.messages
         self._batches += 1
 
@@ -209,7 +230,7 @@ class BatchSender:
         if not isinstance(error, InvalidRequest) or batch.piece.messages == 1:
             raise self._explained(batch, error) from None
         for half in batch.piece.halves():
-            await self._launch(_Batch(half))
+            await self._launch(_Batch(half, batch.number))
 
     async def _note_failure(self, batch: _Batch, error: OSError | BrokerError, broker_name: str) -> None:
         """Prepare another attempt, or raise the error after the last one."""
@@ -248,6 +269,9 @@ class BatchSender:
         if not piece.alone:
             return await self._client.begin(target.address, RequestCode.SEND_BATCH_MESSAGE, fields, piece.members)
         [member] = split_batch(piece.members)
+        if self._note_half is not None:
+            assert piece.alone
+            fields["f"] = str(TRANSACTION_PREPARED)
         fields["h"] = member.flag
         fields["i"] = member.properties.decode("utf-8", "replace")
         return await self._client.begin(target.address, RequestCode.SEND_MESSAGE_V2, fields, member.body)

@@ -53,6 +53,20 @@ Check = Callable[[Message], Awaitable[Decision]]
 Traced = Callable[[Receipt, Decision, bool], None]
 
 
+def end_fields(
+    group: str, topic: str, half_offset: int, physical_offset: int, decision: Decision, *, from_check: bool
+) -> dict[str, FieldValue]:
+    """Fields of the request that decides a half message: its place in the queue of halves and in the log."""
+    return {
+        "producerGroup": group,
+        "topic": topic,
+        "tranStateTableOffset": half_offset,
+        "commitLogOffset": physical_offset,
+        "commitOrRollback": int(decision),
+        "fromTransactionCheck": from_check,
+    }
+
+
 class Transaction:
     """Half message with its pending decision."""
 
@@ -106,13 +120,8 @@ class Halves:
 
     async def decide(self, topic: str, receipt: Receipt, decision: Decision) -> None:
         """Send the decision about a half to its broker; if it is lost, the broker asks."""
-        fields: dict[str, FieldValue] = {
-            "producerGroup": self._group,
-            "topic": topic,
-            "tranStateTableOffset": receipt.queue_offset,
-            "commitLogOffset": decode_offset_id(receipt.offset_message_id).physical_offset,
-            "commitOrRollback": int(decision),
-            "fromTransactionCheck": False,
+        place = receipt.queue_offset, decode_offset_id(receipt.offset_message_id).physical_offset
+        fields = end_fields(self._group, topic, *place, decision, from_check=False) | {
             "msgId": receipt.message_id,
             "transactionId": receipt.transaction_id or receipt.message_id,
             "bname": receipt.queue.broker,
@@ -133,13 +142,10 @@ class Halves:
         decision = Decision(await self._check(message))  # after an error, the broker asks again
         address = asked.address
         unique = message.properties.get(keys_of.UNIQUE_KEY) or message.offset_message_id
-        fields: dict[str, FieldValue] = {
-            "producerGroup": self._group,
-            "topic": message.queue.topic,
-            "tranStateTableOffset": read_number(asked.command, "tranStateTableOffset", address),
-            "commitLogOffset": read_number(asked.command, "commitLogOffset", address),
-            "commitOrRollback": int(decision),
-            "fromTransactionCheck": True,
+        half_offset = read_number(asked.command, "tranStateTableOffset", address)
+        physical_offset = read_number(asked.command, "commitLogOffset", address)
+        topic = message.queue.topic
+        fields = end_fields(self._group, topic, half_offset, physical_offset, decision, from_check=True) | {
             "msgId": unique,
             "transactionId": ext.get("transactionId", unique),
         }

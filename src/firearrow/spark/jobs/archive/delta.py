@@ -27,7 +27,6 @@ to undo the step.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -45,7 +44,7 @@ from firearrow.client.queues import Queue, Span
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConfigError, CorruptStore, FirearrowError, StoreLocked
 from firearrow.javanumbers import INT_MAX, LONG_MAX
-from firearrow.spark.jobs.archive.fileplace import FilePlace
+from firearrow.spark.jobs.archive.fileplace import FilePlace, one_line
 from firearrow.spark.jobs.archive.progress import FILES, LOG, ArchiveProgress, LogMark, Numbers, OfQueue, read_numbers
 from firearrow.spark.source.marks import Recognition
 from firearrow.spark.source.origin import Origin
@@ -325,9 +324,9 @@ class Archive:
         except CommitFailedError:
             raise
         except DeltaError as error:
-            raise self._damaged(_sentence(error)) from None
+            raise self._damaged(one_line(error)) from None
         except OSError as error:
-            raise FirearrowError(f"archive {self.root}: {_sentence(error)}") from None
+            raise FirearrowError(f"archive {self.root}: {one_line(error)}") from None
 
     def _damaged(self, reason: str) -> CorruptStore:
         hint = "" if self.place.directory is None else _POWER
@@ -521,9 +520,3 @@ def _values(column: pa.ChunkedArray) -> list[Any]:
 def _iso(ms: int) -> str:
     moment = datetime.fromtimestamp(ms // 1000, UTC)
     return f"{moment:%Y-%m-%dT%H:%M:%S}.{ms % 1000:03}Z"
-
-
-def _sentence(error: Exception) -> str:
-    """Return the message of a library of many layers as one line."""
-    text = re.sub(r"\x1b\[\d+m|↳|\s+", " ", str(error))
-    return re.sub(r" +", " ", text).strip()[:300]

@@ -8,6 +8,7 @@ Arrow reads and writes the data files, and Delta its log. Both take credentials 
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
@@ -22,17 +23,27 @@ from firearrow.files import make_directory, sync_directory
 from firearrow.spark.planning.storage import open_files
 
 
-class FilePlace:
-    """A directory for files, under one name for all its readers and writers. Can be pickled."""
+def one_line(error: Exception) -> str:
+    """Return the message of a library of many layers as one line."""
+    text = re.sub(r"\x1b\[\d+m|↳|\s+", " ", str(error))
+    return re.sub(r" +", " ", text).strip()[:300]
 
-    def __init__(self, root: Path | str) -> None:
+
+class FilePlace:
+    """A directory for files, under one name for all its readers and writers. Can be pickled.
+
+    ``what`` names its use in errors.
+    """
+
+    def __init__(self, root: Path | str, what: str = "archive") -> None:
         text = str(root)
         is_local = "://" not in text or text.startswith("file://")
         self.directory = Path(text.removeprefix("file://")).absolute() if is_local else None
         self._given = text
+        self._what = what
 
     def __getstate__(self) -> dict[str, object]:
-        return {"directory": self.directory, "_given": self._given}
+        return {"directory": self.directory, "_given": self._given, "_what": self._what}
 
     def __str__(self) -> str:
         """Return the place without credentials, to show and to compare."""
@@ -54,7 +65,7 @@ class FilePlace:
         try:
             return open_files(self._given)
         except (pa.ArrowInvalid, OSError, ValueError, ImportError) as error:
-            raise ConfigError(f"archive {self}: {error}") from None
+            raise ConfigError(f"{self._what} {self}: {error}") from None
 
     @property
     def _system(self) -> pafs.FileSystem:

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final
 
 from firearrow.client.producer.drafts import send_fields
-from firearrow.client.pull.rangereader import PullOptions
-from firearrow.client.queues import Queue
+from firearrow.client.producer.ending import HalfEnds, HalfRun
+from firearrow.client.producer.transactions import Decision
+from firearrow.client.pull.rangereader import PullOptions, RangeReader
+from firearrow.client.queues import Queue, Span
 from firearrow.client.routing.queues import WritableQueue, writable
 from firearrow.client.session.answers import read_number
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, BrokerUnavailable, ConfigError, NotDurable
 from firearrow.message.batch import BatchMember, encode_batch
+from firearrow.message.model import MessageView
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.message.record import iter_records
 from firearrow.spark.access import Cluster
@@ -25,6 +28,7 @@ from firearrow.wire.frame import AnyCommand
 
 GROUP: Final = "firearrow-resend"
 PULL_MESSAGES: Final = 256
+READ_BYTES: Final = 1 << 20
 _AGAIN: Final = (ResponseCode.PULL_RETRY_IMMEDIATELY, ResponseCode.PULL_OFFSET_MOVED)
 
 
@@ -83,6 +87,18 @@ class ClusterMasters:
         """Return the answer of a broker, with any code; raises as ``Client.answer``."""
         return self._cluster.run(self._cluster.client.answer(self.address(broker), code, fields))
 
+    def end_halves(self, group: str, runs: Iterable[HalfRun], decision: Decision) -> None:
+        """Decide half messages; raises as ``HalfEnds.decide``."""
+        cluster = self._cluster
+        cluster.run(HalfEnds(cluster.client, self.addresses(), group).decide(runs, decision))
+
+    def read(self, place: Queue, span: Span) -> Iterator[bytes]:
+        """Yield the stored records of a span of a queue; raises as ``RangeReader.read``."""
+        cluster = self._cluster
+        reader = RangeReader(cluster.client, _MasterAddresses(self), PullOptions(GROUP), place, span)
+        while not reader.is_done:
+            yield from cluster.run(reader.read(READ_BYTES))
+
     def close(self) -> None:
         """Close the connections."""
         self._cluster.close()
@@ -90,6 +106,17 @@ class ClusterMasters:
     def queue(self, place: Queue) -> BrokerQueue:
         """Return a queue to write to."""
         return BrokerQueue(self, place)
+
+
+class _MasterAddresses:
+    """Addresses for readers that must see what the master has stored."""
+
+    def __init__(self, brokers: ClusterMasters) -> None:
+        self._brokers = brokers
+
+    async def address_of(self, queue: Queue, *, refresh: bool = False) -> str:
+        """Return the address of a queue's master."""
+        return self._brokers.address(queue.broker)
 
 
 class BrokerQueue:
@@ -125,6 +152,11 @@ class BrokerQueue:
             if answer.code != 0 and following <= at:
                 return  # the broker has no messages behind the offset
             at = following
+
+    def views(self, span: Span) -> Iterator[MessageView]:
+        """Yield its messages between two offsets. Raises DataLost if one of them is deleted."""
+        for records in self._brokers.read(self._place, span):
+            yield from iter_records(records)
 
     def send(self, members: Sequence[BatchMember], sys_flag: int) -> None:
         """Send messages to exactly this queue; they are acknowledged on return.
