@@ -24,11 +24,15 @@ from firearrow.cli.pipeline.options import (
     Restore,
     RunOptions,
     Sink,
+    SparkOptions,
     WatchJob,
 )
 from firearrow.errors import ConfigError, FirearrowError
 
-_MASTERS: Final = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
+_MASTERS: Final = re.compile(
+    r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+"
+    r"|sc://(\[[^]]+\]|[^][/:;]+)(:\d{1,5})?(/(;.+)?)?"
+)
 MASTER_SECONDS: Final = 10  # for an answer, as of a name server
 _RESENDING: Final = ("dry_run", "audit", "to_topic", "to_name_server", "sink_option")
 _CLOSING: Final = {"(": ")", "[": "]"}
@@ -36,7 +40,7 @@ _CLOSING: Final = {"(": ")", "[": "]"}
 
 def check(job: str, options: Reading, how: RunOptions) -> None:
     """Raise ConfigError for a wrong command line, without a look at its sources."""
-    check_master("--master", how.master)
+    check_master("--master", how)
     check_places({**vars(how), **vars(options)})
     if (where := getattr(options, "where", None)) is not None:
         _require_condition(where)
@@ -44,10 +48,16 @@ def check(job: str, options: Reading, how: RunOptions) -> None:
         _OF_JOBS[job](options)
 
 
-def check_master(option: str, master: str) -> None:
-    """Raise ConfigError if the value of ``option`` is not a Spark master."""
+def check_master(option: str, spark: SparkOptions) -> None:
+    """Raise ConfigError if ``option`` is not a Spark master, or if it is one that another option does not fit."""
+    master = spark.master or ""
     if not _MASTERS.fullmatch(master):
-        raise ConfigError(f"{option} {master}: must be local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL")
+        shown = master.partition(";")[0]  # a token may follow
+        raise ConfigError(
+            f"{option} {shown}: must be local, local[N], local[*], spark://HOST:PORT, yarn, k8s://URL or sc://HOST:PORT"
+        )
+    if spark.spark_log and master.startswith("sc://"):
+        raise ConfigError(f"--spark-log {spark.spark_log}: the log of a Spark Connect server is on its host")
 
 
 def check_places(given: Mapping[str, object]) -> None:
