@@ -37,6 +37,7 @@ def main(home: Path) -> None:
         "spark.plugins": "org.apache.spark.sql.connect.SparkConnectPlugin",
         "spark.connect.grpc.binding.address": "127.0.0.1",
         "spark.connect.grpc.binding.port": "0",
+        "spark.connect.progress.reportInterval": "10ms",  # so that short operations report, too
     }.items():
         builder = builder.config(key, value)
     spark = builder.getOrCreate()

@@ -119,7 +119,7 @@ def test_each_piece_is_done_by_a_worker(remote: SparkSession) -> None:
     counts = OperationCounts(remote)
     workers.run(where, [1, 2, 3])
     done, total = counts.look()
-    assert done == total
+    assert done == total > 0
 
 
 def test_the_error_of_a_piece_is_one_sentence(remote: SparkSession) -> None:

@@ -163,19 +163,24 @@ class OperationCounts:
     """Counts of `TaskCounts` for a Spark Connect session, whose server reports them while an operation runs."""
 
     def __init__(self, spark: SparkSession) -> None:
-        self._operations: dict[str | None, tuple[int, int]] = {}
+        self._ended = 0
+        self._running: dict[str | None, tuple[int, int]] = {}
         spark.registerProgressHandler(self)  # type: ignore[arg-type] # only called
 
-    def __call__(self, stages: Iterable[Any] | None, inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+    def __call__(self, stages: Iterable[Any], inflight_tasks: int, operation_id: str | None, done: bool) -> None:
         """Take the present stages of an operation; PySpark calls this in the thread that waits for it."""
-        found = list(stages or ())
-        completed = sum(stage.num_completed_tasks for stage in found)
-        self._operations[operation_id] = completed, completed if done else sum(stage.num_tasks for stage in found)
+        known = list(stages)
+        completed = sum(stage.num_completed_tasks for stage in known)
+        if done:
+            self._running.pop(operation_id, None)
+            self._ended += completed
+        else:
+            self._running[operation_id] = completed, sum(stage.num_tasks for stage in known)
 
     def look(self) -> tuple[int, int]:
         """Give the counts of finished and of known tasks."""
-        known = list(self._operations.values())
-        return sum(ended for ended, _ in known), sum(total for _, total in known)
+        running = list(self._running.values())
+        return self._ended + sum(done for done, _ in running), self._ended + sum(total for _, total in running)
 
 
 def _counts(spark: SparkSession) -> TaskCounts | OperationCounts:

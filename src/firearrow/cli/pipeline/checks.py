@@ -56,8 +56,13 @@ def check_master(option: str, spark: SparkOptions) -> None:
         raise ConfigError(
             f"{option} {shown}: must be local, local[N], local[*], spark://HOST:PORT, yarn, k8s://URL or sc://HOST:PORT"
         )
-    if spark.spark_log and master.startswith("sc://"):
+    if spark.spark_log and is_connect(master):
         raise ConfigError(f"--spark-log {spark.spark_log}: the log of a Spark Connect server is on its host")
+
+
+def is_connect(master: object) -> bool:
+    """Tell whether a master is a Spark Connect server."""
+    return isinstance(master, str) and master.startswith("sc://")
 
 
 def check_places(given: Mapping[str, object]) -> None:
@@ -65,7 +70,8 @@ def check_places(given: Mapping[str, object]) -> None:
     for name in ("report", "spark_log"):
         if isinstance(path := given.get(name), Path):
             _require_file(name, path)
-    for name in ("to", "job", "audit", "checkpoint"):
+    of_spark = () if is_connect(given.get("master")) else ("audit", "checkpoint")  # a server's host has its own
+    for name in ("to", "job", *of_spark):
         value = given.get(name)
         if isinstance(value, str | Path) and "://" not in str(value):
             _require_directory(name, Path(value))

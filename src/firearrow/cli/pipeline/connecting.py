@@ -21,14 +21,8 @@ from firearrow.errors import ConfigError, FirearrowError
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-SCHEME: Final = "sc://"
-RETRIES_MAX: Final = 6  # about a minute; PySpark would try a server that has ended for ten minutes
+RETRIES_MAX: Final = 5  # about 20 s; PySpark would try a server that has ended for ten minutes
 SETTINGS: Final = {"spark.sql.session.timeZone": "UTC"}
-
-
-def is_connect(master: str | None) -> bool:
-    """Tell whether a master is a Spark Connect server."""
-    return master is not None and master.startswith(SCHEME)
 
 
 @contextmanager
@@ -60,7 +54,7 @@ def _require_server(master: str) -> None:
         from pyspark.sql.connect.client import DefaultChannelBuilder
     except ImportError as error:
         raise ConfigError(
-            f"{SCHEME}... needs packages of Spark Connect: install Firearrow with the extra connect (docs/start.md)"
+            "sc://... needs packages of Spark Connect: install Firearrow with the extra connect (docs/start.md)"
         ) from error
     try:
         builder = DefaultChannelBuilder(master)

@@ -27,8 +27,8 @@ from firearrow.cli.output.screen import as_text
 from firearrow.cli.output.screen import progress as shown
 from firearrow.cli.parser import parser_for
 from firearrow.cli.pipeline import options as options_of
-from firearrow.cli.pipeline.checks import check, has_few_messages, require_master
-from firearrow.cli.pipeline.connecting import connected, is_connect
+from firearrow.cli.pipeline.checks import check, has_few_messages, is_connect, require_master
+from firearrow.cli.pipeline.connecting import connected
 from firearrow.cli.pipeline.options import Reading, RunOptions, SparkOptions
 from firearrow.cli.pipeline.sparkerrors import of_log
 from firearrow.clock import SystemClock

@@ -39,6 +39,7 @@ class _Alerts:
 
     def __init__(self, run: ReportRun[WatchJob], rules: Sequence[Rule]) -> None:
         self.told: list[Alert] = []
+        self._streams = run.spark.streams
         self._tell = _teller(run)
         self._seen = Watch(rules, self._tell_and_keep)
         self.in_batch: Watch | None = self._seen
@@ -48,6 +49,12 @@ class _Alerts:
             sends = isinstance(self._tell, Webhook | Topic)
             self.in_batch = Watch(rules, self._tell) if sends else None
             self._seen = Watch(rules, self.told.extend) if sends else self._seen
+
+    def wait(self) -> None:
+        """Wait for the last alerts of a query that has ended."""
+        if self.remote is not None:
+            self.remote.wait()
+            self._streams.removeListener(self.remote)
 
     def look(self, lags: Lags) -> None:
         """Take the alerts of a server, and look at the lag."""
@@ -79,8 +86,7 @@ def _watch(run: ReportRun[WatchJob], alerts: _Alerts, lags: Lags) -> int:
         try:
             if options.once:
                 query.awaitTermination()
-                if alerts.remote is not None:
-                    alerts.remote.wait()
+                alerts.wait()
                 alerts.look(lags)
             else:
                 late = 0
@@ -91,9 +97,8 @@ def _watch(run: ReportRun[WatchJob], alerts: _Alerts, lags: Lags) -> int:
                         print(f"firearrow: {_late(late)}", file=sys.stderr, flush=True)
             return watch.late(query)
         finally:
-            query.stop()
-            if alerts.remote is not None:
-                run.spark.streams.removeListener(alerts.remote)
+            if alerts.remote is None:  # the end of the session ends a server's query, and the server may not answer
+                query.stop()
 
 
 def _lags(run: ReportRun[WatchJob], rules: Sequence[Rule]) -> Lags:
