@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 
@@ -39,7 +40,6 @@ class _Alerts:
 
     def __init__(self, run: ReportRun[WatchJob], rules: Sequence[Rule]) -> None:
         self.told: list[Alert] = []
-        self._streams = run.spark.streams
         self._tell = _teller(run)
         self._seen = Watch(rules, self._tell_and_keep)
         self.in_batch: Watch | None = self._seen
@@ -49,12 +49,6 @@ class _Alerts:
             sends = isinstance(self._tell, Webhook | Topic)
             self.in_batch = Watch(rules, self._tell) if sends else None
             self._seen = Watch(rules, self.told.extend) if sends else self._seen
-
-    def wait(self) -> None:
-        """Wait for the last alerts of a query that has ended."""
-        if self.remote is not None:
-            self.remote.wait()
-            self._streams.removeListener(self.remote)
 
     def look(self, lags: Lags) -> None:
         """Take the alerts of a server, and look at the lag."""
@@ -79,14 +73,15 @@ def _watch(run: ReportRun[WatchJob], alerts: _Alerts, lags: Lags) -> int:
     begin = {"startingOffsets": "earliest"} if options.once else {}
     messages = run.reader.stream(watch.MESSAGE_COLUMNS, **begin)
     every: dict[str, str | bool] = {"processingTime": f"{options.interval:g} seconds"}
-    with tempfile.TemporaryDirectory(prefix="firearrow-watch-") as directory:
+    with tempfile.TemporaryDirectory(prefix="firearrow-watch-") as directory, _listening(run, alerts):
         here = str(Path(directory) / "checkpoint") if alerts.remote is None else None
         trigger: dict[str, str | bool] = {"availableNow": True} if options.once else every
         query = watch.start(messages, alerts.in_batch, options.checkpoint or here, trigger, alerts.remote)
         try:
             if options.once:
                 query.awaitTermination()
-                alerts.wait()
+                if alerts.remote is not None:
+                    alerts.remote.wait()
                 alerts.look(lags)
             else:
                 late = 0
@@ -97,8 +92,21 @@ def _watch(run: ReportRun[WatchJob], alerts: _Alerts, lags: Lags) -> int:
                         print(f"firearrow: {_late(late)}", file=sys.stderr, flush=True)
             return watch.late(query)
         finally:
-            if alerts.remote is None:  # the end of the session ends a server's query, and the server may not answer
+            if alerts.remote is None:  # a server ends the query with the session
                 query.stop()
+
+
+@contextmanager
+def _listening(run: ReportRun[WatchJob], alerts: _Alerts) -> Iterator[None]:
+    """Let the alerts of a server come to this process during a block."""
+    if alerts.remote is None:
+        yield
+        return
+    run.spark.streams.addListener(alerts.remote)
+    try:
+        yield
+    finally:
+        run.spark.streams.removeListener(alerts.remote)
 
 
 def _lags(run: ReportRun[WatchJob], rules: Sequence[Rule]) -> Lags:

@@ -280,11 +280,10 @@ def start(
 
     ``trigger`` is of ``DataStreamWriter.trigger``: ``{"processingTime": "10 seconds"}`` or ``{"availableNow": True}``.
     Without a ``checkpoint`` Spark uses a temporary one. Spark Connect runs ``watch`` in a process of its server, and
-    ``remote`` gives the alerts to this process.
+    ``remote`` gives the alerts to this process, if it is a listener of the session's streams.
     """
     numbers = measured(messages)
     if remote is not None:
-        messages.sparkSession.streams.addListener(remote)
         numbers = remote.observed(numbers)
     writer = numbers.writeStream.outputMode("update").trigger(**trigger)  # type: ignore[arg-type]
     writer = writer.format("noop") if watch is None else writer.foreachBatch(watch)
