@@ -89,5 +89,6 @@ def _session(master: str, given: Mapping[str, str]) -> SparkSession:
             spark.conf.set(key, value)
         except PySparkException as error:
             spark.stop()
-            raise ConfigError(f"--conf {key}={value}: a session of Spark Connect cannot change it") from error
+            reason = sentence(error)
+            raise ConfigError(f"--conf {key}={value}: a session of Spark Connect refuses it: {reason}") from error
     return spark

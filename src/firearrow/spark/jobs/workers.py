@@ -41,8 +41,8 @@ class Workers(Protocol):
 class SparkWorkers:
     """The executors of a Spark application, one task a piece.
 
-    A Spark Connect session has other tasks than a classic one, which keeps RDDs: they need half the time of
-    ``mapInArrow`` for small pieces.
+    A Spark Connect session has other tasks than a classic one, which keeps RDDs: for small pieces they need less than
+    half the time of ``mapInArrow``.
     """
 
     def __init__(self, spark: SparkSession) -> None:
