@@ -47,7 +47,7 @@ LATE: Final = "10 minutes"  # retention of a minute's numbers
 TOLD_MAX: Final = 10_000  # remembered ids of alerts; more than retained minutes x subjects
 WEBHOOK_SECONDS_MAX: Final = 10.0
 WEBHOOK_TRIES: Final = 3
-PROGRESS_SECONDS_MAX: Final = 60.0  # a server that has ended reports nothing
+PROGRESS_SECONDS_MAX: Final = 60.0  # of a busy server
 _OBSERVED: Final = "firearrow broken rules"
 
 _RULE: Final = re.compile(r"\s*(\w+)\s*>\s*(\d+(?:\.\d+)?)\s*")
@@ -318,8 +318,12 @@ class RemoteAlerts(StreamingQueryListener):
         return [self._arrived.get() for _ in range(self._arrived.qsize())]
 
     def wait(self) -> None:
-        """Wait for the last progress of a query that has ended."""
-        self._end.wait(PROGRESS_SECONDS_MAX)
+        """Wait for the last progress of a query that has ended. Raises FirearrowError if it does not come."""
+        if not self._end.wait(PROGRESS_SECONDS_MAX):
+            raise FirearrowError(
+                f"the Spark Connect server did not report the end of the query within {PROGRESS_SECONDS_MAX:g} s,"
+                " so alerts may be missing"
+            )
 
     def onQueryStarted(self, event: Any) -> None:
         """Do nothing: a query has no alerts before its first batch."""
