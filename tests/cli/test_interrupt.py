@@ -32,6 +32,7 @@ with ending_at_once() as ending:
     child.stdout.readline()
     from pathlib import Path
     ending.temporary.append(Path(sys.argv[1]))
+    ending.elsewhere.append(Path(sys.argv[1]).with_name("told").touch)
     print("ready", file=sys.stderr, flush=True)
     try:
         while True:
@@ -104,6 +105,7 @@ def test_children_and_theirs_are_ended(tmp_path: Path) -> None:
     with started(sys.executable, "-c", CHILDREN, str(directory)) as process:
         assert interrupted(process, b"ready\n") == "firearrow: interrupted\n"
     assert not directory.exists()
+    assert (tmp_path / "told").exists()
 
 
 @pytest.mark.spark

@@ -14,10 +14,8 @@ from firearrow.spark import configure
 FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 
 
-@pytest.fixture(scope="session")
-def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
-    """The session that all tests share; a test that sets something takes ``newSession()``."""
-    home: Path = tmp_path_factory.mktemp("spark")
+def builder_of(home: Path) -> SparkSession.Builder:
+    """The settings of that Spark, whose files are in a directory of its own."""
     builder = SparkSession.Builder().master("local[2]").appName("firearrow tests")
     settings = {
         **SMALL,  # compiling each plan would take longer than running it
@@ -35,6 +33,12 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     }
     for key, value in settings.items():
         builder = builder.config(key, value)
-    session = configure(builder).getOrCreate()
+    return configure(builder)
+
+
+@pytest.fixture(scope="session")
+def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
+    """The session that all tests share; a test that sets something takes ``newSession()``."""
+    session = builder_of(tmp_path_factory.mktemp("spark")).getOrCreate()
     yield session
     session.stop()

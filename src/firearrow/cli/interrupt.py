@@ -10,7 +10,7 @@ import os
 import shutil
 import signal
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from types import FrameType
@@ -19,14 +19,19 @@ from typing import Final
 from firearrow.cli import INTERRUPTED, INTERRUPTED_LINE
 
 _CLEAR: Final = "\r\x1b[K"  # a progress bar may be on the line
+_ELSEWHERE_SECONDS: Final = 3  # for an answer of another host
 
 
 class Ending:
-    """Handler of SIGINT, with the directories that it removes at the end of the process."""
+    """Handler of SIGINT, with its work at the end of the process.
+
+    ``temporary`` are directories that it removes. ``elsewhere`` are functions that end work of other hosts.
+    """
 
     def __init__(self, stderr: int) -> None:
         self._stderr = stderr
         self.temporary: list[Path] = []
+        self.elsewhere: list[Callable[[], object]] = []
 
     def listen(self) -> None:
         """Handle SIGINT; call it again after code that may have installed another handler."""
@@ -41,6 +46,11 @@ class Ending:
         for pid in _descendants(os.getpid()):
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
+        for end in self.elsewhere:
+            # in a thread, because the interrupted code may hold a lock that the function needs
+            thread = threading.Thread(target=end, daemon=True)
+            thread.start()
+            thread.join(_ELSEWHERE_SECONDS)
         for directory in self.temporary:
             shutil.rmtree(directory, ignore_errors=True)
         os._exit(INTERRUPTED)

@@ -19,9 +19,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 VERSIONS: Final = ("4.2", "4.3")
+_PUSHDOWN: Final = "spark.sql.python.filterPushdown.enabled"
 SETTINGS: Final = {
     # a reader that takes filters is refused without it
-    "spark.sql.python.filterPushdown.enabled": "true",
+    _PUSHDOWN: "true",
     # Arrow batches through sockets of the machine: a tenth faster than through TCP
     "spark.python.unix.domain.socket.enabled": "true",
     # otherwise a worker that Spark drops prints a traceback, most often on a busy machine
@@ -33,20 +34,38 @@ SETTINGS: Final = {
 }
 
 
+REMOTE_SETTINGS: Final = {_PUSHDOWN: SETTINGS[_PUSHDOWN]}
+"""Settings of a Spark Connect session; its server has the others."""
+
+
 def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
     """Set up a session's builder for the sources, and return it.
 
     Workers run the Python of this process. ``SETTINGS`` has the settings and their reasons. Call this before the
-    session exists, because Python and sockets cannot be changed later.
+    session exists, because Python and sockets cannot be changed later. A session of a Spark Connect server
+    (``remote("sc://...")``) gets ``REMOTE_SETTINGS``, and its workers run the server's Python.
 
     Raises ConfigError if Java is missing, or if PySpark is of another version than `VERSIONS`.
     """
     require_version()
-    require_java()
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for key, value in SETTINGS.items():
+    settings = REMOTE_SETTINGS if _connects(builder) else SETTINGS
+    if settings is SETTINGS:
+        require_java()
+        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for key, value in settings.items():
         builder = builder.config(key, value)
     return builder
+
+
+def _connects(builder: SparkSession.Builder) -> bool:
+    """Tell whether a builder's session is one of a server that runs already, and not of a JVM of this process."""
+    url = builder._options.get("spark.remote", os.environ.get("SPARK_REMOTE", ""))
+    return str(url).startswith("sc://")
+
+
+def is_remote(spark: SparkSession) -> bool:
+    """Tell whether a session is one of Spark Connect, so this process has no JVM."""
+    return type(spark).__module__.startswith("pyspark.sql.connect.")
 
 
 def require_version() -> None:

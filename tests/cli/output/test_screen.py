@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, cast
 import pytest
 
 from firearrow.cli.output.reports import Bars, Report, Table
-from firearrow.cli.output.screen import as_text, progress
+from firearrow.cli.output.screen import OperationCounts, as_text, progress
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -91,6 +91,23 @@ class Tracker:
             return None  # forgotten
         done, total = self.jobs[stage][1]
         return SimpleNamespace(numTasks=total, numCompletedTasks=done)
+
+
+def test_operations_of_a_server_are_counted_once_they_end() -> None:
+    handlers: list[OperationCounts] = []
+    counts = OperationCounts(cast("SparkSession", SimpleNamespace(registerProgressHandler=handlers.append)))
+    (handler,) = handlers
+
+    def report(operation: str, *stages: tuple[int, int], done: bool = False) -> tuple[int, int]:
+        found = [SimpleNamespace(num_completed_tasks=ended, num_tasks=total) for ended, total in stages]
+        handler(stages=found, inflight_tasks=1, operation_id=operation, done=done)
+        return counts.look()
+
+    assert report("a", (1, 4)) == (1, 4)
+    assert report("a", (4, 4), (1, 2)) == (5, 6)
+    assert report("b", (0, 3)) == (5, 9)
+    assert report("a", (4, 4), (1, 2), done=True) == (5, 8)  # the rest was skipped
+    assert report("b", (3, 3), done=True) == (8, 8)
 
 
 def test_the_bar_moves_on_a_terminal_of_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:

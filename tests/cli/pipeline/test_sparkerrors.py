@@ -79,6 +79,13 @@ Setting Spark log level to "ERROR".
 BATCHES = " (at line 241 of firearrow/spark/batches.py)"
 
 
+CALL = """<_MultiThreadedRendezvous of RPC that terminated with:
+\tstatus = StatusCode.{}
+\tdetails = "connection refused"
+\tdebug_error_string = "UNKNOWN: connection refused"
+>"""
+
+
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
@@ -105,6 +112,8 @@ BATCHES = " (at line 241 of firearrow/spark/batches.py)"
         (PARSE, "[PARSE_SYNTAX_ERROR] Syntax error at or near '='."),
         ("[PATH_NOT_FOUND] file:/a. SQLSTATE: 42K03", "[PATH_NOT_FOUND] file:/a."),
         ("", "Spark failed and does not say why"),
+        (CALL.format("UNAVAILABLE"), "the Spark Connect server does not answer: connection refused"),
+        (CALL.format("INTERNAL"), "connection refused"),
     ],
 )
 def test_what_spark_says_becomes_one_sentence(text: str, expected: str) -> None:

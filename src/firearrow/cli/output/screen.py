@@ -6,10 +6,10 @@ import os
 import sys
 import textwrap
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from threading import Event, Thread
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from firearrow.cli.output.reports import Bars, Cell, Report, Table, cut, heading, is_number, shown
 from firearrow.clock import SystemClock
@@ -159,6 +159,36 @@ class TaskCounts:
         return ended + done, ended + total
 
 
+class OperationCounts:
+    """Counts of `TaskCounts` for a Spark Connect session, whose server reports them while an operation runs."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._ended = 0
+        self._running: dict[str | None, tuple[int, int]] = {}
+        spark.registerProgressHandler(self)  # type: ignore[arg-type] # only called
+
+    def __call__(self, stages: Iterable[Any], inflight_tasks: int, operation_id: str | None, done: bool) -> None:
+        """Take the present stages of an operation; PySpark calls this in the thread that waits for it."""
+        known = list(stages)
+        completed = sum(stage.num_completed_tasks for stage in known)
+        if done:
+            self._running.pop(operation_id, None)
+            self._ended += completed
+        else:
+            self._running[operation_id] = completed, sum(stage.num_tasks for stage in known)
+
+    def look(self) -> tuple[int, int]:
+        """Give the counts of finished and of known tasks."""
+        running = list(self._running.values())
+        return self._ended + sum(done for done, _ in running), self._ended + sum(total for _, total in running)
+
+
+def _counts(spark: SparkSession) -> TaskCounts | OperationCounts:
+    from firearrow.spark.session import is_remote
+
+    return OperationCounts(spark) if is_remote(spark) else TaskCounts(spark)
+
+
 @contextmanager
 def progress(spark: SparkSession | None, title: str, *, wanted: bool | None) -> Iterator[None]:
     """Show the run time of a block and the finished tasks of Spark on standard error."""
@@ -167,7 +197,7 @@ def progress(spark: SparkSession | None, title: str, *, wanted: bool | None) -> 
         return
     end = Event()
     own = os.dup(sys.stderr.fileno())  # standard error is a file while the JVM starts
-    counted = TaskCounts(spark) if spark is not None else None
+    counted = _counts(spark) if spark is not None else None
     thread = Thread(target=_watch, args=(own, counted, title, end), daemon=True)
     thread.start()
     try:
@@ -179,7 +209,7 @@ def progress(spark: SparkSession | None, title: str, *, wanted: bool | None) -> 
         os.close(own)
 
 
-def _watch(stderr: int, counted: TaskCounts | None, title: str, end: Event) -> None:
+def _watch(stderr: int, counted: TaskCounts | OperationCounts | None, title: str, end: Event) -> None:
     begin_ms = SystemClock().now_ms()
     while not end.wait(_LOOK_SECONDS):
         text = title

@@ -9,11 +9,11 @@ import shutil
 import uuid
 from dataclasses import dataclass
 from datetime import datetime
-from pathlib import Path
 from threading import Event
 from typing import Any, Final, Generic, TypeVar
 
 import pyspark.sql.functions as fn
+from pyspark.errors import AnalysisException
 from pyspark.sql import DataFrame, SparkSession
 
 from firearrow.cli.output.reports import Bars, Cell, Lines, Table
@@ -253,10 +253,17 @@ def _require_noted(audit: DataFrame, left: DataFrame, number: str) -> None:
 
 
 def _audit(run: ReportRun[Deadletters]) -> DataFrame | None:
-    where = run.options.audit
-    if not where or ("://" not in where and not Path(where).exists()):
+    """Audit table, None if there is none. Spark tells, because this host may lack the directory."""
+    if not run.options.audit:
         return None
-    return run.spark.read.parquet(where)
+    try:
+        audit = run.spark.read.parquet(run.options.audit)
+        audit.schema  # noqa: B018 - a Spark Connect session looks for the files only now
+    except AnalysisException as error:
+        if error.getCondition() != "PATH_NOT_FOUND":
+            raise
+        return None
+    return audit
 
 
 # --- transactions, duplicates, latency ---

@@ -24,12 +24,16 @@ from firearrow.cli.pipeline.options import (
     Restore,
     RunOptions,
     Sink,
+    SparkOptions,
     TablesJob,
     WatchJob,
 )
 from firearrow.errors import ConfigError, FirearrowError
 
-_MASTERS: Final = re.compile(r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+")
+_MASTERS: Final = re.compile(
+    r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+"
+    r"|sc://(\[[^]]+\]|[^][/:;]+)(:\d{1,5})?(/(;.+)?)?"
+)
 MASTER_SECONDS: Final = 10  # for an answer, as of a name server
 _RESENDING: Final = ("dry_run", "audit", "to_topic", "to_name_server", "sink_option")
 _OF_BODIES: Final = {"avro": "fastavro", "protobuf": "google.protobuf"}
@@ -38,7 +42,7 @@ _CLOSING: Final = {"(": ")", "[": "]"}
 
 def check(job: str, options: Reading, how: RunOptions) -> None:
     """Raise ConfigError for a wrong command line, without a look at its sources."""
-    check_master("--master", how.master)
+    check_master("--master", how)
     check_places({**vars(how), **vars(options)})
     if (where := getattr(options, "where", None)) is not None:
         _require_condition(where)
@@ -46,10 +50,21 @@ def check(job: str, options: Reading, how: RunOptions) -> None:
         _OF_JOBS[job](options)
 
 
-def check_master(option: str, master: str) -> None:
-    """Raise ConfigError if the value of ``option`` is not a Spark master."""
+def check_master(option: str, spark: SparkOptions) -> None:
+    """Raise ConfigError if ``option`` is not a Spark master, or if it is one that another option does not fit."""
+    master = spark.master or ""
     if not _MASTERS.fullmatch(master):
-        raise ConfigError(f"{option} {master}: must be local, local[N], local[*], spark://HOST:PORT, yarn or k8s://URL")
+        shown = master.partition(";")[0]  # a token may follow
+        raise ConfigError(
+            f"{option} {shown}: must be local, local[N], local[*], spark://HOST:PORT, yarn, k8s://URL or sc://HOST:PORT"
+        )
+    if spark.spark_log and is_connect(master):
+        raise ConfigError(f"--spark-log {spark.spark_log}: the log of a Spark Connect server is on its host")
+
+
+def is_connect(master: object) -> bool:
+    """Tell whether a master is a Spark Connect server."""
+    return isinstance(master, str) and master.startswith("sc://")
 
 
 def cores_of(master: str) -> int:
@@ -65,7 +80,8 @@ def check_places(given: Mapping[str, object]) -> None:
     for name in ("report", "spark_log"):
         if isinstance(path := given.get(name), Path):
             _require_file(name, path)
-    for name in ("to", "job", "audit", "checkpoint"):
+    of_spark = () if is_connect(given.get("master")) else ("audit", "checkpoint")  # a server's host has its own
+    for name in ("to", "job", *of_spark):
         value = given.get(name)
         if isinstance(value, str | Path) and "://" not in str(value):
             _require_directory(name, Path(value))

@@ -27,7 +27,8 @@ from firearrow.cli.output.screen import as_text
 from firearrow.cli.output.screen import progress as shown
 from firearrow.cli.parser import parser_for
 from firearrow.cli.pipeline import options as options_of
-from firearrow.cli.pipeline.checks import check, cores_of, has_few_messages, require_master
+from firearrow.cli.pipeline.checks import check, cores_of, has_few_messages, is_connect, require_master
+from firearrow.cli.pipeline.connecting import connected
 from firearrow.cli.pipeline.options import Reading, RunOptions, SparkOptions, WorkersRun
 from firearrow.cli.pipeline.sparkerrors import of_log
 from firearrow.clock import SystemClock
@@ -143,6 +144,10 @@ def started(
     for name in ("SQLQueryContextLogger", "DataFrameQueryContextLogger"):
         logging.getLogger(name).disabled = True  # they print the text of an error that follows anyway
 
+    if is_connect(options.master):
+        with connected(options, ending) as spark:
+            yield spark
+        return
     assert options.master is not None, "the options name one"
     require_master(options.master)
     class_data = ClassData(require_java())

@@ -370,7 +370,12 @@ class RunOptions(SparkOptions):
     """Master of Spark, and output of the report."""
 
     master: Annotated[
-        str, valued("URL", "where Spark runs: local[N], spark://..., yarn, k8s://... (default: local[*])")
+        str,
+        valued(
+            "URL",
+            "where Spark runs: local[N], spark://..., yarn, k8s://..., or sc://... for a Spark Connect server "
+            "(default: local[*])",
+        ),
     ] = "local[*]"
     top: Annotated[int, valued("N", "largest number of rows to show of a table; 0 for all (default: 20)", count)] = 20
     json: Annotated[bool, switch("print one JSON object")] = False

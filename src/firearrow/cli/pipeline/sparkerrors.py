@@ -16,6 +16,7 @@ _RAISED: Final = re.compile(
 _OURS: Final = re.compile(
     r"^(?:.*: )?(?:firearrow\.[\w.]+|\w*(?:Connection|Pipe|Timeout)\w*Error): (.+)$", re.MULTILINE
 )
+_RPC: Final = re.compile(r"terminated with:\n\s*status = StatusCode\.(\w+)\n\s*details = \"(.*)\"$", re.MULTILINE)
 _FRAME: Final = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 _STACK: Final = re.compile(r"\n\s*at [\w.$/]+\(|\n+JVM stacktrace:")
 _CAUSE: Final = re.compile(r"^Caused by: ([\w.$]+: .+)$", re.MULTILINE)
@@ -39,6 +40,9 @@ def of_spark(text: str) -> str:
     raised = list(_RAISED.finditer(text))
     if raised:
         return _of_worker(raised[-1])
+    if call := _RPC.search(text):  # of Spark Connect
+        status, details = call.groups()
+        return f"the Spark Connect server does not answer: {details}" if status == "UNAVAILABLE" else details
     if ours := _OURS.findall(text):  # without a traceback, see `firearrow.spark.workererrors`
         return without_number(_STATE.sub("", ours[-1]).strip())
     head = _peeled(_STACK.split(text, maxsplit=1)[0])

@@ -99,7 +99,7 @@ class OnSpark(SparkOptions):
         valued(
             "URL",
             "read the log with executors of this Spark master; all must see DIR: local[N], "
-            "spark://..., yarn, k8s://...",
+            "spark://..., yarn, k8s://..., or sc://... for a Spark Connect server",
             name="--spark",
         ),
     ] = None
@@ -125,7 +125,7 @@ class OnSpark(SparkOptions):
 
         assert self.master is not None, "the options name one"
         require_pyspark()
-        check_master("--spark", self.master)
+        check_master("--spark", self)
         is_small = has_small_log(directory)
         with (
             ending_at_once() as ending,

@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from firearrow.spark.workererrors import short_errors
+from firearrow.spark.jobs.workers import SparkWorkers
 from firearrow.store.offline import Layout
 from firearrow.store.offline.pieces import SharedView, work_on
 
@@ -34,7 +34,7 @@ class Executors:
     """
 
     def __init__(self, spark: SparkSession, at_once: int | None = None) -> None:
-        self._context = spark.sparkContext
+        self._workers = SparkWorkers(spark)
         self._at_once = at_once
 
     def work(self, view: StoreView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> Iterator[R]:
@@ -51,19 +51,17 @@ class Executors:
         """
         tasks = min(len(pieces), _TASKS_A_CORE * self.cores)
         shares = [pieces[number::tasks] for number in range(tasks)]
-        task = partial(_work_on_all, shared, function)
-        done = self._context.parallelize(shares, tasks).map(task).collect()
+        done = self._workers.run(partial(_work_on_all, shared, function), shares)
         return [done[number % tasks][number // tasks] for number in range(len(pieces))]
 
     @property
     def cores(self) -> int:
         """Number of tasks that run at the same time."""
-        return self._context.defaultParallelism
+        return self._workers.parallelism
 
 
 def _work_on_all(shared: SharedView, function: Callable[[StoreView, P], R], pieces: Sequence[P]) -> list[R]:
-    with short_errors():
-        return [work_on(shared, function, piece) for piece in pieces]
+    return [work_on(shared, function, piece) for piece in pieces]
 
 
 def layout_of(store: Path | str | Layout) -> Layout:

@@ -14,21 +14,27 @@ import json
 import re
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from datetime import UTC, datetime
 from hashlib import sha256
+from operator import itemgetter
+from queue import SimpleQueue
 from threading import Event
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final
 
 import pyspark.sql.functions as fn
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import Column, DataFrame, SparkSession
+from pyspark.sql.streaming.listener import StreamingQueryListener
 from pyspark.sql.streaming.query import StreamingQuery
 
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.message.names import DLQ_PREFIX, RETRY_PREFIX
 from firearrow.spark.jobs.reports.columns import is_internal, millis, shaped
 from firearrow.spark.jobs.reports.latency import is_put_off
+
+if TYPE_CHECKING:
+    from pyspark.sql.streaming.listener import QueryProgressEvent
 
 MESSAGE_COLUMNS: Final = ("topic", "storeSize", "sysFlag", "bornTimestamp", "storeTimestamp", "properties")
 
@@ -41,6 +47,8 @@ LATE: Final = "10 minutes"  # retention of a minute's numbers
 TOLD_MAX: Final = 10_000  # remembered ids of alerts; more than retained minutes x subjects
 WEBHOOK_SECONDS_MAX: Final = 10.0
 WEBHOOK_TRIES: Final = 3
+PROGRESS_SECONDS_MAX: Final = 60.0  # of a busy server
+_OBSERVED: Final = "firearrow broken rules"
 
 _RULE: Final = re.compile(r"\s*(\w+)\s*>\s*(\d+(?:\.\d+)?)\s*")
 
@@ -117,19 +125,35 @@ def measured(messages: DataFrame) -> DataFrame:
 
 def broken(numbers: DataFrame, rules: Iterable[Rule]) -> list[Alert]:
     """Return an alert for each row of `measured` and each rule that it breaks."""
-    wanted = [rule for rule in rules if rule.metric in STREAM_METRICS]
+    wanted = _of_stream(rules)
     if not wanted:
         numbers.write.format("noop").mode("overwrite").save()  # Spark must compute the batch
         return []
-    any_broken = fn.lit(False)
-    for rule in wanted:
-        any_broken |= fn.col(rule.metric) > rule.threshold
+    rows = numbers.where(_any_broken(wanted)).orderBy("windowStart", "topic").collect()
+    starts = [row.windowStart.astimezone(UTC) for row in rows]
     return [
-        _alert(rule, row.topic, row.windowStart.astimezone(UTC), row[rule.metric])
-        for row in numbers.where(any_broken).orderBy("windowStart", "topic").collect()
-        for rule in wanted
-        if row[rule.metric] is not None and row[rule.metric] > rule.threshold
+        alert
+        for start, row in zip(starts, rows, strict=True)
+        for alert in _alerts(start, row.topic, row.asDict(), wanted)
     ]
+
+
+def _of_stream(rules: Iterable[Rule]) -> list[Rule]:
+    return [rule for rule in rules if rule.metric in STREAM_METRICS]
+
+
+def _any_broken(rules: Iterable[Rule]) -> Column:
+    found = fn.lit(False)
+    for rule in rules:
+        found |= fn.col(rule.metric) > rule.threshold
+    return found
+
+
+def _alerts(start: datetime, topic: str, values: Mapping[str, Any], rules: Iterable[Rule]) -> Iterator[Alert]:
+    for rule in rules:
+        value = values.get(rule.metric)
+        if value is not None and value > rule.threshold:
+            yield _alert(rule, topic, start, value)
 
 
 def _alert(rule: Rule, subject: str, window: datetime, value: float) -> Alert:
@@ -226,7 +250,11 @@ class Watch:
 
     def __call__(self, numbers: DataFrame, batch: int) -> None:
         """Send the alerts of a batch that were not sent yet; ``batch`` is Spark's number."""
-        new = [alert for alert in broken(numbers, self.rules) if alert.id not in self._told]
+        self.take(broken(numbers, self.rules))
+
+    def take(self, alerts: Sequence[Alert]) -> None:
+        """Send the alerts that were not sent yet."""
+        new = [alert for alert in alerts if alert.id not in self._told]
         if new:
             self.tell(new)
         for alert in new:
@@ -241,11 +269,77 @@ def late(query: StreamingQuery) -> int:
     return sum(found.numRowsDroppedByWatermark for found in operators)
 
 
-def start(messages: DataFrame, watch: Watch, checkpoint: str, trigger: dict[str, str | bool]) -> StreamingQuery:
+def start(
+    messages: DataFrame,
+    watch: Watch | None,
+    checkpoint: str | None,
+    trigger: dict[str, str | bool],
+    remote: RemoteAlerts | None = None,
+) -> StreamingQuery:
     """Start watching a stream of messages (`MESSAGE_COLUMNS`).
 
-    ``trigger`` is of ``DataStreamWriter.trigger``: ``{"processingTime": "10 seconds"}`` or
-    ``{"availableNow": True}``.
+    ``trigger`` is of ``DataStreamWriter.trigger``: ``{"processingTime": "10 seconds"}`` or ``{"availableNow": True}``.
+    Without a ``checkpoint`` Spark uses a temporary one. Spark Connect runs ``watch`` in a process of its server, and
+    ``remote`` gives the alerts to this process, if it is a listener of the session's streams.
     """
-    writer = measured(messages).writeStream.outputMode("update").foreachBatch(watch)
-    return writer.option("checkpointLocation", checkpoint).trigger(**trigger).start()  # type: ignore[arg-type]
+    numbers = measured(messages)
+    if remote is not None:
+        numbers = remote.observed(numbers)
+    writer = numbers.writeStream.outputMode("update").trigger(**trigger)  # type: ignore[arg-type]
+    writer = writer.format("noop") if watch is None else writer.foreachBatch(watch)
+    if checkpoint is not None:
+        writer = writer.option("checkpointLocation", checkpoint)
+    return writer.start()
+
+
+# --- a query in a Spark Connect server ---
+
+
+class RemoteAlerts(StreamingQueryListener):
+    """Receiver of the alerts of a query that a Spark Connect server runs.
+
+    A function for batches runs in the server, so it cannot reach this process. The progress of a query can: it carries
+    the rows of `measured` that break a rule, as a metric of the batch. It comes after the batch is committed.
+    """
+
+    def __init__(self, rules: Iterable[Rule]) -> None:
+        self._rules = _of_stream(rules)
+        self._arrived: SimpleQueue[Alert] = SimpleQueue()
+        self._end = Event()
+
+    def observed(self, numbers: DataFrame) -> DataFrame:
+        """Return the numbers of a query, which reports the rows that break a rule."""
+        row = fn.struct(fn.unix_millis("windowStart").alias("startMs"), "topic", *STREAM_METRICS)
+        rows = fn.collect_list(fn.when(_any_broken(self._rules), row))
+        return numbers.observe(_OBSERVED, fn.to_json(rows).alias("rows"))
+
+    def arrived(self) -> list[Alert]:
+        """Return the alerts that came since the previous call."""
+        return [self._arrived.get() for _ in range(self._arrived.qsize())]
+
+    def wait(self) -> None:
+        """Wait for the last progress of a query that has ended. Raises FirearrowError if it does not come."""
+        if not self._end.wait(PROGRESS_SECONDS_MAX):
+            raise FirearrowError(
+                f"the Spark Connect server did not report the end of the query within {PROGRESS_SECONDS_MAX:g} s,"
+                " so alerts may be missing"
+            )
+
+    def onQueryStarted(self, event: Any) -> None:
+        """Do nothing: a query has no alerts before its first batch."""
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        """Take the rows of a batch."""
+        found = event.progress.observedMetrics.get(_OBSERVED)
+        rows = json.loads(found.rows) if found is not None else []
+        for row in sorted(rows, key=itemgetter("startMs", "topic")):
+            start = datetime.fromtimestamp(row["startMs"] / 1000, UTC)
+            for alert in _alerts(start, row["topic"], row, self._rules):
+                self._arrived.put(alert)
+
+    def onQueryIdle(self, event: Any) -> None:
+        """Do nothing: a query without new messages has no alerts."""
+
+    def onQueryTerminated(self, event: Any) -> None:
+        """Let `wait` return."""
+        self._end.set()
