@@ -30,9 +30,10 @@ ONE_BY_ONE: Final = 64  # bodies that are not halved any more
 _BLOCK_BYTES: Final = 1 << 20
 _PAIR: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]")
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
+_HALF_BYTES: Final = re.compile(_HALF.pattern.encode())
 _ESCAPED: Final = re.compile(r"\\\\")
 # An end of line would end a body. Arrow takes half of a surrogate pair for text, and NaN for a number.
-_UNSURE: Final = r"\n|\\u[dD][89a-fA-F]|NaN|Inf"
+_UNSURE: Final = (b"NaN", b"Inf")
 _NULL: Final = msgspec.Raw(b"null")
 
 Read = Callable[[msgspec.Raw], Any]
@@ -105,11 +106,14 @@ class _LineReader:
             texts = bodies.cast(pa.string())  # checks that they are UTF-8
         except pa.ArrowInvalid:
             return None
-        is_unsure = pc.match_substring_regex(texts, _UNSURE)
-        if pc.any(is_unsure).as_py() or not pc.all(pc.starts_with(texts, "{")).as_py():
+        if not pc.all(pc.starts_with(texts, "{")).as_py():
             return None
         whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
-        text = pc.binary_join(whole, "\n").buffers()[2]
+        text = pc.binary_join(whole, "\n").buffers()[2].to_pybytes()
+        if text.count(b"\n") != len(texts) - 1 or any(sign in text for sign in _UNSURE):
+            return None
+        if b"\\u" in text and _HALF_BYTES.search(text):
+            return None
         try:
             table = paj.read_json(pa.BufferReader(text), read_options=self._reading, parse_options=self._options)
             if table.num_rows != len(bodies):
