@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-import json
+import asyncio
 from pathlib import Path
 
 import pytest
 
+from firearrow.client.admin.cluster import Admin
+from firearrow.client.blocking import Producer
 from firearrow.lake.filling import Lake, LakeFilling
 from firearrow.lake.spec import TableSpec, read_lake_file
 from firearrow.testing import BlockingCluster
@@ -40,8 +42,23 @@ def test_duckdb_reads_a_table_with_its_newest_messages(
     assert "│ann│5│" in said
 
 
-def send(cluster: BlockingCluster, customer: str, cents: int) -> None:
-    from firearrow.client.blocking import Producer
+def test_brokers_learn_what_is_in_the_tables(rocketmq_cluster: BlockingCluster, tmp_path: Path) -> None:
+    attributes = {"table_format": "delta", "table_schema": "cents long"}
+    rocketmq_cluster.create_topic("orders", queues=1, **attributes)
+    rocketmq_cluster.create_group("lake")
+    for cents in (5, 7, 9):
+        send(rocketmq_cluster, "ann", cents)
+    options = {"nameServer": rocketmq_cluster.name_server, "consumerGroup": "lake", "commitOffsets": "true"}
+    assert LakeFilling(Inline(), Lake(options, str(tmp_path / "lake"))).round()
 
+    async def committed() -> list[int]:
+        async with Admin.of([rocketmq_cluster.name_server]) as admin:
+            progress = await admin.progress("lake", "orders")
+            return [each.consumer_offset for each in progress.offset_table.values()]
+
+    assert asyncio.run(committed()) == [3]
+
+
+def send(cluster: BlockingCluster, customer: str, cents: int) -> None:
     with Producer(cluster.name_server, group="shop") as producer:
-        producer.send("orders", json.dumps({"customer": customer, "cents": cents}).encode())
+        producer.send("orders", {"customer": customer, "cents": cents})
