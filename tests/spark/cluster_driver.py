@@ -25,7 +25,7 @@ from pyspark.sql import functions as fn
 import firearrow
 from firearrow.cli.pipeline import clusters
 from firearrow.cli.pipeline.clusters import needs_of
-from firearrow.cli.pipeline.jobs import order_of, report_of, started
+from firearrow.cli.pipeline.jobs import SMALL, order_of, report_of, started
 from firearrow.errors import FirearrowError
 from firearrow.spark.executors import Needs
 from firearrow.spark.jobs import workers as workers_of_jobs
@@ -38,6 +38,7 @@ from firearrow.store.offline import Order
 P = TypeVar("P")
 R = TypeVar("R")
 
+SPARKS_OWN = {"spark.sql.shuffle.partitions": "200", "spark.sql.adaptive.enabled": "true"}
 ROWS_BEFORE_DEATH = 5  # of a worker
 STRETCH_BYTES = 65_536  # so small that both workers get some of a small store
 
@@ -145,6 +146,16 @@ def report(spark: SparkSession, words: Sequence[str], kill: str = "", small: boo
     with _killing(kill), _changed(reading, "MESSAGES_MAX", reading.MESSAGES_MAX if small else 0):
         found = report_of(order_of(list(words)), spark)
     return {table.title: json.loads(json.dumps(table.rows, default=str)) for table in found.tables}
+
+
+def large_report(spark: SparkSession, words: Sequence[str]) -> None:
+    """Run a job with the settings of a source that is not small."""
+    former = {name: str(spark.conf.get(name)) for name in (*SMALL, *clusters.SETTINGS)}
+    for name, value in {**SPARKS_OWN, **clusters.SETTINGS}.items():
+        spark.conf.set(name, value)
+    report(spark, words, small=False)
+    for name, value in former.items():
+        spark.conf.set(name, value)
 
 
 def repaired(spark: SparkSession, store: str, to: str) -> int:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -81,19 +81,22 @@ def lacks(needs: Needs) -> list[str]:
     return lacking + unreachable(needs.uris, needs.servers)
 
 
-def unreachable(uris: Iterable[str], servers: Iterable[str] = ()) -> list[str]:
+def unreachable(uris: Sequence[str], servers: Sequence[str] = ()) -> list[str]:
     """Return the object stores and servers that do not answer this host, each as the end of a sentence about it."""
-    said = [_in_time(_of_uri, uri) for uri in uris] + [_in_time(_of_servers, addresses) for addresses in servers]
-    return [failure for failure in said if failure]
-
-
-def _in_time(failure_of: Callable[[str], str], place: str) -> str:
-    """Return the failure to reach a place, empty without one; a thread that gets no answer ends with the process."""
-    said: list[str] = []
-    thread = Thread(target=lambda: said.append(failure_of(place)), daemon=True)
-    thread.start()
-    thread.join(ANSWER_SECONDS)
-    return said[0] if said else f"gets no answer from {_without_secrets(place)} within {ANSWER_SECONDS:g} s"
+    calls = [partial(_of_uri, uri) for uri in uris] + [partial(_of_servers, addresses) for addresses in servers]
+    said: dict[str, str] = {}
+    threads = [Thread(target=lambda call=call: said.update({call.args[0]: call()}), daemon=True) for call in calls]
+    for thread in threads:
+        thread.start()
+    clock = SystemClock()
+    end = clock.monotonic() + ANSWER_SECONDS
+    for thread in threads:  # one that gets no answer ends with the process
+        thread.join(max(end - clock.monotonic(), 0))
+    silent = f"within {ANSWER_SECONDS:g} s"
+    failures = [
+        said.get(place, f"gets no answer from {_without_secrets(place)} {silent}") for place in (*uris, *servers)
+    ]
+    return [failure for failure in failures if failure]
 
 
 def _of_uri(uri: str) -> str:

@@ -29,7 +29,9 @@ START_SECONDS_OF_OTHERS: Final = 300.0  # YARN queues applications, Kubernetes l
 
 SETTINGS: Final = {
     # A shuffle takes a task for each 64 MiB. By default it takes a task for each core, however small it is.
-    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false"
+    "spark.sql.adaptive.coalescePartitions.parallelismFirst": "false",
+    # That also holds for a cached table. By default it has 200 partitions, and each of its queries takes 200 tasks.
+    "spark.sql.optimizer.canChangeCachedPlanOutputPartitioning": "true",
 }
 SMALL_SETTINGS: Final = {
     "spark.sql.leafNodeDefaultParallelism": "1"  # rows that the driver has read itself
