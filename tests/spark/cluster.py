@@ -97,7 +97,7 @@ def wheel(directory: Path) -> Path:
     return path
 
 
-def packed_environment(directory: Path, ending: str = ".tar.gz") -> Path:
+def packed_environment(directory: Path) -> Path:
     """An environment in the layout of venv-pack, with the packages of this one by reference."""
     root = directory / "environment"
     packages = root / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
@@ -107,8 +107,8 @@ def packed_environment(directory: Path, ending: str = ".tar.gz") -> Path:
     (root / "bin" / "python").symlink_to(python)
     (root / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
     (packages / "packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
-    path = directory / f"packed{ending}"
-    with tarfile.open(path, "w:gz" if ending == ".tar.gz" else "w") as archive:
+    path = directory / "packed.tar"  # the command compresses it
+    with tarfile.open(path, "w") as archive:
         for part in sorted(root.iterdir()):
             archive.add(part, part.name)
     return path

@@ -35,7 +35,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     ("given", "reason"),
     [
         (["--archives", "env.tar.gz"], "--archives is for the executors of a cluster: --master spark://..., yarn or"),
-        ([*CLUSTER, "--archives", "env.gz"], "--archives env.gz: must end with .tar.gz, .tgz, .tar, .zip, and have"),
+        ([*CLUSTER, "--archives", "env.gz"], "--archives env.gz: must end with .tar.gz, .tgz, .tar, and have"),
+        (
+            [*CLUSTER, "--archives", "s3://b/env.tar"],
+            "--archives s3://b/env.tar: must end with .tar.gz, .tgz, and have",
+        ),
         ([*CLUSTER, "--archives", "other.tar"], "--archives other.tar: there is no such file"),
         ([*CLUSTER, "--archives", "env.tar.gz#a/b"], "--archives env.tar.gz#a/b: the name behind # is that of a"),
         ([*CLUSTER, "--py-files", "no.whl"], "--py-files no.whl: is not a wheel on this host"),
@@ -69,8 +73,8 @@ def test_files_become_settings_with_paths_that_do_not_depend_on_the_directory(he
         "spark.executorEnv.PYTHONPATH": ".:./pure.zip:./more.zip",
     }
     assert (copies / "pure.zip").read_bytes() == (here / "pure.whl").read_bytes()
-    named = settings_for("hdfs://host/env.tar#py", [], copies)
-    assert named == {"spark.archives": "hdfs://host/env.tar#py", "spark.pyspark.python": "./py/bin/python"}
+    named = settings_for("hdfs://host/env.tgz#py", [], copies)
+    assert named == {"spark.archives": "hdfs://host/env.tgz#py", "spark.pyspark.python": "./py/bin/python"}
     assert settings_for(None, [], copies) == {}
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import shutil
 import tempfile
 import zipfile
@@ -37,7 +38,9 @@ SMALL_SETTINGS: Final = {
     "spark.sql.leafNodeDefaultParallelism": "1"  # rows that the driver has read itself
 }
 
-_ARCHIVES: Final = (".tar.gz", ".tgz", ".tar", ".zip")
+_ARCHIVES: Final = (".tar.gz", ".tgz", ".tar")
+_REMOTE_ARCHIVES: Final = (".tar.gz", ".tgz")
+_FAST: Final = 1  # level of gzip
 _PACKAGES: Final = (".whl", ".zip", ".egg", ".py")
 _WRITTEN: Final = ("to", "job", "audit", "checkpoint")
 
@@ -58,7 +61,7 @@ def check_files(archives: str | None, py_files: Sequence[str], option: str, mast
             raise ConfigError(f"{name} is for the executors of a cluster: {option} spark://..., yarn or k8s://...")
     if archives:
         path, _, unpacked = archives.partition("#")
-        _require_file("--archives", path, _ARCHIVES)
+        _require_file("--archives", path, _REMOTE_ARCHIVES if "://" in path else _ARCHIVES)
         if "/" in unpacked:
             raise ConfigError(f"--archives {archives}: the name behind # is that of a directory, without /")
     for file in py_files:
@@ -87,12 +90,12 @@ def _require_pure(wheel: str) -> None:
 
 
 def settings_for(archives: str | None, py_files: Sequence[str], directory: Path) -> dict[str, str]:
-    """Return the settings of Spark that give executors these files; ``directory`` is for copies of wheels."""
+    """Return the settings of Spark that give executors these files; ``directory`` is for copies."""
     settings: dict[str, str] = {}
     if archives:
         path, _, name = archives.partition("#")
         name = name or ENVIRONMENT
-        settings |= {"spark.archives": f"{_absolute(path)}#{name}", PYTHON: f"./{name}/bin/python"}
+        settings |= {"spark.archives": f"{_absolute(_gzipped(path, directory))}#{name}", PYTHON: f"./{name}/bin/python"}
     if py_files:
         files = [_absolute(_zip(file, directory)) for file in py_files]
         packages = [Path(file).name for file in files if not file.endswith(".py")]
@@ -100,6 +103,16 @@ def settings_for(archives: str | None, py_files: Sequence[str], directory: Path)
         # Spark adds the files to the path of a worker, but not to that of its daemon.
         settings["spark.executorEnv.PYTHONPATH"] = ":".join([".", *(f"./{name}" for name in packages)])
     return settings
+
+
+def _gzipped(archive: str, directory: Path) -> str:
+    """Compress a plain tar: Spark refuses the link to Python in it, but has ``tar`` unpack a compressed one."""
+    if not archive.endswith(".tar"):
+        return archive
+    copy = directory / f"{Path(archive).name}.gz"
+    with Path(archive).open("rb") as plain, gzip.open(copy, "wb", _FAST) as packed:
+        shutil.copyfileobj(plain, packed)
+    return str(copy)
 
 
 def _zip(file: str, directory: Path) -> str:

@@ -312,7 +312,7 @@ class SparkOptions:
     conf: Annotated[Pairs, valued("KEY=VALUE", "a setting of Spark; may be repeated", pair)] = ()
     archives: Annotated[
         str | None,
-        valued("FILE[#NAME]", "a packed Python environment for a cluster's executors: .tar.gz, .tgz, .tar or .zip"),
+        valued("FILE[#NAME]", "a packed Python environment for a cluster's executors: .tar.gz, .tgz or .tar"),
     ] = None
     py_files: Annotated[
         tuple[str, ...], valued("FILE", "a package for a cluster's executors: .whl, .zip, .egg or .py; may be repeated")
