@@ -1,7 +1,7 @@
-"""A standalone Spark cluster of separate processes on this machine: a master and two workers.
+"""A standalone Spark cluster of separate processes on this machine: a master and two workers, which share no directory.
 
-The driver is a process of its own too, since a Python process has one Spark at most. It gets the
-package as a user's would: as a zip that Spark hands to the executors.
+The driver is a process of its own too, since a Python process has one Spark at most. Executors get Python and the
+package as a user's would: as a packed environment and a wheel that Spark hands to them.
 """
 
 from __future__ import annotations
@@ -11,8 +11,10 @@ import os
 import re
 import subprocess
 import sys
+import sysconfig
+import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
@@ -24,10 +26,10 @@ SOURCE = Path(__file__).parents[2] / "src"
 DRIVER = Path(__file__).with_name("cluster_driver.py")
 QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # six JVMs, each of them for seconds
 START_TIMEOUT_S = 60
-DRIVER_TIMEOUT_S = 210
 
 _MASTER_READY = re.compile(r"Starting Spark master at (spark://\S+)")
 _WORKER_READY = re.compile(r"Successfully registered with master (spark://\S+)")
+_OF_DRIVER = ("PYTHON", "PYSPARK", "AWS_", "VIRTUAL_ENV")  # variables that a worker's host does not have
 
 
 @contextmanager
@@ -36,36 +38,37 @@ def standalone(directory: Path, workers: int) -> Iterator[str]:
     directory.mkdir()
     with ExitStack() as stack:
         web = ("--host", "127.0.0.1", "--port", "0", "--webui-port", "0")
-        master = stack.enter_context(_daemon(directory / "master.log", _MASTER_READY, "master.Master", *web))
+        master = stack.enter_context(_daemon(directory / "master", _MASTER_READY, "master.Master", *web))
         for number in range(workers):
             home = directory / f"worker-{number}"
-            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(home))
-            log = directory / f"worker-{number}.log"
-            stack.enter_context(_daemon(log, _WORKER_READY, "worker.Worker", *web, *size, master))
+            size = ("--cores", "1", "--memory", "1g", "--work-dir", str(home / "work"))
+            stack.enter_context(_daemon(home, _WORKER_READY, "worker.Worker", *web, *size, master))
         yield master
 
 
 @contextmanager
-def _daemon(log: Path, ready: re.Pattern[str], name: str, *arguments: str) -> Iterator[str]:
+def _daemon(home: Path, ready: re.Pattern[str], name: str, *arguments: str) -> Iterator[str]:
+    home.mkdir()
     command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
-    environment = os.environ | {
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(_OF_DRIVER)}
+    environment = inherited | {
         "SPARK_HOME": str(SPARK_HOME),
+        "SPARK_LOCAL_DIRS": str(home / "local"),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
         "SPARK_LAUNCHER_OPTS": QUICK_START,
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
-        "PYSPARK_PYTHON": sys.executable,
     }
     with subprocess.Popen(
-        [*command, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True
+        [*command, *arguments], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, env=environment, text=True, cwd=home
     ) as process:
         try:
-            yield _wait_for(process, log, ready)
+            yield _wait_for(process, home / "log", ready)
         finally:
             process.terminate()
             _, rest = process.communicate(timeout=START_TIMEOUT_S)
-            with log.open("a") as file:
+            with (home / "log").open("a") as file:
                 file.write(rest)
 
 
@@ -79,19 +82,78 @@ def _wait_for(process: subprocess.Popen[str], log: Path, ready: re.Pattern[str])
     raise AssertionError(f"{log.name}: ended early:\n{log.read_text()[-3000:]}")
 
 
-def zip_package(path: Path) -> Path:
-    """The package as Spark's ``--py-files`` takes it."""
+# --- what executors get ---
+
+
+def wheel(directory: Path) -> Path:
+    """The package, as ``pip wheel`` builds it."""
+    path = directory / "firearrow-0-py3-none-any.whl"
     with zipfile.ZipFile(path, "w") as archive:
         for name in ("firearrow", "pyspark_firearrow"):
             for file in sorted((SOURCE / name).rglob("*")):
                 if file.is_file() and "__pycache__" not in file.parts:
                     archive.write(file, file.relative_to(SOURCE))
+        archive.writestr("firearrow-0.dist-info/WHEEL", "Wheel-Version: 1.0\nRoot-Is-Purelib: true\n")
     return path
 
 
-def run_driver(master: str, package: Path, store: Path, made: Path) -> Any:
-    """Run ``cluster_driver.py`` on the cluster and return the JSON that it prints."""
-    command = [sys.executable, str(DRIVER), master, str(package), str(store), str(made), QUICK_START]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=DRIVER_TIMEOUT_S, check=False)
-    assert done.returncode == 0, done.stderr[-5000:]
-    return json.loads(done.stdout)
+def packed_environment(directory: Path) -> Path:
+    """An environment in the layout of venv-pack, with the packages of this one by reference."""
+    root = directory / "environment"
+    packages = root / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
+    packages.mkdir(parents=True)
+    (root / "bin").mkdir()
+    python = Path(sys._base_executable)  # type: ignore[attr-defined]
+    (root / "bin" / "python").symlink_to(python)
+    (root / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
+    (packages / "packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
+    path = directory / "packed.tar"  # the command compresses it
+    with tarfile.open(path, "w") as archive:
+        for part in sorted(root.iterdir()):
+            archive.add(part, part.name)
+    return path
+
+
+# --- the driver ---
+
+
+class Driver:
+    """A process that runs jobs on the cluster, one Spark application for all of them."""
+
+    def __init__(self, process: subprocess.Popen[str], log: Path) -> None:
+        self._process = process
+        self._log = log
+
+    def run(self, job: str, **arguments: object) -> Any:
+        """Run a function of ``cluster_driver.py``, and return its result."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        self._process.stdin.write(json.dumps([job, arguments]) + "\n")
+        self._process.stdin.flush()
+        answer = self._process.stdout.readline()
+        assert answer, f"the driver has ended:\n{self._log.read_text()[-5000:]}"
+        return json.loads(answer)
+
+
+@contextmanager
+def driver(home: Path, variables: Mapping[str, str], *options: str) -> Iterator[Driver]:
+    """Run a driver in a directory for a ``with`` block; ``options`` are those of ``firearrow pipeline``."""
+    home.mkdir()
+    log = home / "log"
+    with (
+        log.open("w") as errors,
+        subprocess.Popen(
+            [sys.executable, str(DRIVER), *options],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True, cwd=home,
+            env={**os.environ, "PYTHONPATH": os.pathsep.join([str(SOURCE), str(SOURCE.parent)]), **variables},
+        ) as process,
+    ):  # fmt: skip
+        try:
+            yield Driver(process, log)
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+            try:
+                process.wait(START_TIMEOUT_S)
+            finally:
+                process.kill()

@@ -1,45 +1,258 @@
-"""The source on a real cluster: executors that are processes of their own, the package shipped."""
+"""Jobs on a standalone cluster of two workers that share no directory; executors are killed in each kind of job."""
 
 from __future__ import annotations
 
-from collections import defaultdict
+import json
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
+from typing import Any
+from urllib.request import Request, urlopen
 
+import pyarrow.fs as pafs
 import pytest
+from moto.server import ThreadedMotoServer
 
-from tests.golden import expected, extract
-from tests.spark.cluster import run_driver, standalone, zip_package
-from tests.store.stores import contents
+from firearrow.message.model import MessageView
+from tests.golden import extract
+from tests.interop.servers import Server
+from tests.spark.brokers import create_topic, serving, stored
+from tests.spark.cluster import QUICK_START, Driver, driver, packed_environment, standalone, wheel
+from tests.spark.jobs import orders
+from tests.store.stores import append, contents, opened
 
-pytestmark = [pytest.mark.spark, pytest.mark.slow]
+pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 GOLDEN = "file-cq-clean"
-TIMEOUT_S = 340
+MESSAGES = 4000
+QUEUES = 2
+BODIES = [b"body %d" % number for number in range(MESSAGES)]
+SPLIT = {"splitBytes": "128k"}  # so small that both executors get some of a small store
+SMALL_TASKS_MAX = {"backlog": 40, "accounting": 25, "archive": 1}
+LARGE_TASKS_MAX = 40  # with Spark's own settings 1,612
+NOW = "2026-11-18T17:00:00Z"  # as the shop's store has it
+SECRET = "a-secret-of-the-driver"
+
+Totals = dict[str, list[int]]
 
 
-@pytest.mark.timeout(TIMEOUT_S)
-def test_two_workers_read_a_store_and_do_bulk_work_with_the_package_that_was_shipped(tmp_path: Path) -> None:
-    store = extract(GOLDEN, tmp_path)
-    package = zip_package(tmp_path / "firearrow.zip")
-    with standalone(tmp_path / "cluster", workers=2) as master:
-        seen = run_driver(master, package, store, tmp_path / "made")
-    assert seen["package"] == ["./firearrow.zip/firearrow/__init__.py"]
-    assert seen["tasks"] >= 2
-    at_work = {name: seen[name] for name in ("readers", "verifiers", "rebuilders", "archivers")}
-    assert set(at_work.values()) == {2}, at_work
-    assert seen["topics"] == seen["archived"] == _totals()
-    assert seen["findings"] == 0
-    assert contents(tmp_path / "made/consumequeue") == contents(store / "consumequeue")
-    indexes = contents(tmp_path / "made/index")
+@dataclass(frozen=True)
+class Site:
+    """A cluster of Spark with an application, an object store with a store of messages, and a broker."""
+
+    master: str
+    driver: Driver
+    broker: Server
+    home: Path
+    options: tuple[str, ...]
+    variables: dict[str, str]
+
+    @property
+    def store(self) -> str:
+        """The store of `BODIES` in the object store."""
+        return "s3://bucket/store"
+
+    def mark(self, name: str) -> str:
+        """A file that exists once an executor was killed."""
+        return str(self.home / f"killed-{name}")
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
+    home = tmp_path_factory.mktemp("site")
+    with opened(home / "store", mapped_file_size_commit_log=1 << 18, mapped_file_size_consume_queue=1 << 16) as store:
+        for number, body in enumerate(BODIES):
+            append(store, body, "T", number % QUEUES)
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    variables = {
+        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
+        "AWS_ACCESS_KEY_ID": "key",
+        "AWS_SECRET_ACCESS_KEY": SECRET,
+        "AWS_REGION": "us-east-1",
+    }
+    try:
+        urlopen(Request(f"http://{host}:{port}/bucket", method="PUT")).close()
+        bucket = f"s3://key:secret@bucket/store?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
+        pafs.copy_files(str(home / "store"), bucket)
+        with serving(home / "broker") as broker, standalone(home / "cluster", workers=2) as master:
+            options = (
+                "--master", master, "--archives", str(packed_environment(home)), "--py-files", str(wheel(home)),
+                *settings(),
+            )  # fmt: skip
+            with driver(home / "driver", variables, *options) as running:
+                yield Site(master, running, broker, home, options, variables)
+    finally:
+        server.stop()
+
+
+def settings() -> Iterator[str]:
+    for setting in (
+        "spark.driver.host=127.0.0.1",
+        "spark.driver.bindAddress=127.0.0.1",
+        "spark.executor.memory=600m",
+        f"spark.driver.extraJavaOptions={QUICK_START}",
+        f"spark.executor.extraJavaOptions={QUICK_START}",
+        # Nothing is begun before both workers are there: one alone could do it all.
+        "spark.cores.max=2",
+        "spark.scheduler.minRegisteredResourcesRatio=1.0",
+    ):
+        yield from ("--conf", setting)
+
+
+def totals(bodies: Iterable[tuple[str, bytes]]) -> Totals:
+    """Of each topic the number of messages and a sum over their bodies' hashes."""
+    sums: Totals = defaultdict(lambda: [0, 0])
+    for topic, body in bodies:
+        total = sums[topic]
+        total[0] += 1
+        total[1] += int(sha256(body).hexdigest()[:8], 16)
+    return dict(sums)
+
+
+ALL = totals(("T", body) for body in BODIES)
+
+
+def of_views(views: Iterable[MessageView]) -> list[int]:
+    return totals(("", view.body) for view in views)[""]
+
+
+# --- what executors get, and what they must see ---
+
+
+def test_executors_run_the_packed_environment_and_get_the_drivers_credentials(site: Site) -> None:
+    seen = site.driver.run("seen")["found"]
+    for python, package, secret, endpoint in seen["executors"]:
+        assert python.endswith("/environment/bin/python")
+        assert str(site.home / "cluster/worker-") in python
+        assert package.endswith("firearrow-0-py3-none-any.zip/firearrow/__init__.py")
+        assert (secret, endpoint) == (SECRET, site.variables["AWS_ENDPOINT_URL"])
+    assert len(seen["executors"]) == 2
+    assert "spark.cores.max" in seen["command"]
+    assert SECRET not in seen["command"]
+
+
+def test_what_an_executor_lacks_is_one_sentence(site: Site, tmp_path: Path) -> None:
+    def said(**needs: object) -> str:
+        return str(site.driver.run("checked", **needs)["found"])
+
+    assert said(uris=[site.store], servers=[site.broker.namesrv], marks=[str(tmp_path / "to")]) == ""
+    assert list(tmp_path.iterdir()) == []
+    assert said(directories=["/nowhere"]).endswith(" does not see the directory /nowhere")
+    assert said(modules=["nothing"]).endswith(" lacks the package nothing")
+    assert " can't reach nowhere://bucket/x: " in said(uris=["nowhere://key:secret@bucket/x"])
+    assert "can't reach 127.0.0.1:1: Connection refused" in said(servers=["127.0.0.1:1"])
+    for wrong, reason in (({"python": "./no/bin/python"}, "No such file"), ({"version": "3.1"}, "different version")):
+        sentence = said(**wrong)
+        assert sentence.startswith(
+            f"the executors of {site.master} can't run Firearrow with ./environment/bin/python: "
+        )
+        assert reason in sentence
+        assert len(sentence.splitlines()) == 1
+
+
+def test_a_cluster_whose_cores_are_taken_is_one_sentence(site: Site) -> None:
+    said = site.driver.run("waited_for", end=str(site.home / "free"))["found"]
+    assert said.startswith(f"no executor of {site.master} has started within 0.1 s: are memory")
+    assert said.endswith("do they reach the driver at spark.driver.host=127.0.0.1?")
+
+
+# --- jobs, in each of which an executor is killed ---
+
+
+def test_a_store_in_an_object_store_is_read(site: Site) -> None:
+    done = site.driver.run("totals", options={"path": site.store, **SPLIT}, kill=site.mark("files"))
+    assert done["found"] == ALL
+    assert Path(site.mark("files")).exists()
+
+
+def test_what_is_sent_is_read_from_brokers(site: Site) -> None:
+    create_topic(site.broker, "sent")
+    there = {"nameServer": site.broker.namesrv, "topic": "sent", "idempotent": "true"}
+    site.driver.run("sent", options=there, count=4000, kill=site.mark("sink"))
+    assert Path(site.mark("sink")).exists()
+    views = stored(site.broker, "sent")
+    assert {view.body for view in views} == {b"order-%d" % number for number in range(4000)}  # at least once
+    ids = Counter(view.properties["UNIQ_KEY"] for view in views)
+    assert len(ids) == 4000  # and the copies are known
+    read = {"nameServer": site.broker.namesrv, "subscribe": "sent", "splitBytes": "64k"}
+    done = site.driver.run("totals", options=read, kill=site.mark("brokers"))
+    assert done["found"] == {"sent": of_views(views)}
+    assert Path(site.mark("brokers")).exists()
+
+
+def test_a_stream_gets_each_message_once(site: Site) -> None:
+    options = {"path": site.store, "maxOffsetsPerTrigger": "2500", **SPLIT}
+    mark, checkpoint = site.mark("stream"), str(site.home / "checkpoint")
+    found = site.driver.run("streamed", options=options, checkpoint=checkpoint, kill=mark)["found"]
+    assert found == {**ALL, "batches": [2]}
+    assert Path(mark).exists()
+
+
+def test_an_archive_is_written_joined_restored_and_replayed(site: Site) -> None:
+    lake = "s3://bucket/lake"
+
+    def run(job: str, *words: str, kill: bool = True) -> dict[str, Any]:
+        mark = site.mark(job) if kill else ""
+        found: dict[str, Any] = site.driver.run("report", words=[job, *words], kill=mark)["found"]
+        assert not kill or Path(mark).exists()
+        return found
+
+    small = ("--option", "maxOffsetsPerTrigger=1500")
+    found = run("archive", "--path", site.store, "--to", lake, *small)
+    assert found["Archived"][0][:3] == ["T", MESSAGES, 3]
+    archived = {"path": site.store, "archive": lake}
+    assert site.driver.run("totals", options=archived)["found"] == ALL
+    assert run("compact", "--archive", lake)["Compacted"] == [[3, 1]]
+    assert site.driver.run("totals", options=archived)["found"] == ALL
+    to = ("--to-name-server", site.broker.namesrv, "--job")
+    run("restore", "--archive", lake, *to, str(site.home / "restore"))
+    assert of_views(stored(site.broker, "T", QUEUES)) == ALL["T"]
+    create_topic(site.broker, "again", QUEUES)
+    run("replay", "--path", site.store, *to, str(site.home / "replay"), "--to-topic", "again")
+    assert of_views(stored(site.broker, "again", QUEUES)) == ALL["T"]
+
+
+def test_reports_are_the_same_from_executors_that_die(site: Site) -> None:
+    store = str(orders.fill(site.home / "shop"))
+    for job, now in (("backlog", ("--now", NOW)), ("deadletters", ())):
+        words = [job, "--path", store, *now, "--top", "0"]
+        small = site.driver.run("report", words=words)
+        mark = site.mark(job)
+        large = site.driver.run("report", words=words, kill=mark, small=False)
+        assert Path(mark).exists()
+        assert ordered(large["found"]) == ordered(small["found"])
+
+
+def ordered(tables: dict[str, list[Any]]) -> dict[str, list[str]]:
+    """Tables without the order of equal rows."""
+    return {title: sorted(map(json.dumps, rows)) for title, rows in tables.items()}
+
+
+def test_a_store_is_verified_and_rebuilt_by_both_executors(site: Site) -> None:
+    store, made = extract(GOLDEN, site.home / "golden"), site.home / "made"
+    done = site.driver.run("repaired", store=str(store), to=str(made))
+    assert (done["found"], done["executors"]) == (0, 2)
+    assert contents(made / "consumequeue") == contents(store / "consumequeue")
+    indexes = contents(made / "index")
     assert all(len(name) == 17 and name.isdigit() for name in indexes)  # times of making
     assert list(indexes.values()) == list(contents(store / "index").values())
 
 
-def _totals() -> dict[str, list[int]]:
-    """Of each topic the number of messages and a sum over their bodies' hashes."""
-    totals: dict[str, list[int]] = defaultdict(lambda: [0, 0])
-    for message in expected(GOLDEN):
-        total = totals[message["topic"]]
-        total[0] += 1
-        total[1] += int(message["bodySha256"][:8], 16)
-    return dict(totals)
+# --- tasks ---
+
+
+def test_small_jobs_take_few_tasks(site: Site) -> None:
+    store = str(orders.fill(site.home / "small"))
+    words = {
+        "backlog": ["--path", store, "--now", NOW],
+        "accounting": ["--path", store, "--now", NOW],
+        "archive": ["--path", site.store, "--to", "s3://bucket/few"],
+    }
+    tasks = {job: site.driver.run("report", words=[job, *more])["tasks"] for job, more in words.items()}
+    assert all(0 < tasks[job] <= most for job, most in SMALL_TASKS_MAX.items()), tasks
+    large = site.driver.run("large_report", words=["accounting", *words["accounting"]])["tasks"]
+    assert 0 < large <= LARGE_TASKS_MAX

@@ -21,6 +21,15 @@ def test_what_is_needed_is_set(spark: SparkSession) -> None:
     assert {key: spark.conf.get(key) for key in SETTINGS} == SETTINGS
 
 
+def test_executors_may_have_another_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYSPARK_PYTHON", "/of/the/user")
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "jupyter")
+    configure(SparkSession.Builder())
+    assert (os.environ["PYSPARK_DRIVER_PYTHON"], os.environ["PYSPARK_PYTHON"]) == (sys.executable, "/of/the/user")
+    configure(SparkSession.Builder(), "./environment/bin/python")
+    assert os.environ["PYSPARK_PYTHON"] == "./environment/bin/python"
+
+
 def test_workers_run_the_python_of_the_driver(spark: SparkSession) -> None:
     (executable,) = spark.sparkContext.parallelize([0], 1).map(lambda _: sys.executable).collect()
     assert executable == sys.executable

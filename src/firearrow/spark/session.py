@@ -33,28 +33,37 @@ SETTINGS: Final = {
     ),
 }
 
+EXECUTOR_PYTHON: Final = "spark.sql.execution.pyspark.python"
+"""Without this setting, executors read a source with the Python of the driver."""
 
 REMOTE_SETTINGS: Final = {_PUSHDOWN: SETTINGS[_PUSHDOWN]}
 """Settings of a Spark Connect session; its server has the others."""
 
 
-def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
+def configure(builder: SparkSession.Builder, executor_python: str | None = None) -> SparkSession.Builder:
     """Set up a session's builder for the sources, and return it.
 
-    Workers run the Python of this process. ``SETTINGS`` has the settings and their reasons. Call this before the
-    session exists, because Python and sockets cannot be changed later. A session of a Spark Connect server
-    (``remote("sc://...")``) gets ``REMOTE_SETTINGS``, and its workers run the server's Python.
+    Workers of the driver run the Python of this process. So do executors, unless ``executor_python`` or the variable
+    ``PYSPARK_PYTHON`` names theirs, for example ``./environment/bin/python`` of an archive that Spark unpacks for them.
+    ``SETTINGS`` has the settings and their reasons. Call this before the session exists, because Python and sockets
+    cannot be changed later. A session of a Spark Connect server (``remote("sc://...")``) gets ``REMOTE_SETTINGS``, and
+    its workers run the server's Python.
 
     Raises ConfigError if Java is missing, or if PySpark is of another version than `VERSIONS`.
     """
     require_version()
-    settings = REMOTE_SETTINGS if _connects(builder) else SETTINGS
-    if settings is SETTINGS:
-        require_java()
-        os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    for key, value in settings.items():
+    if _connects(builder):
+        for key, value in REMOTE_SETTINGS.items():
+            builder = builder.config(key, value)
+        return builder
+    require_java()
+    os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable  # Spark plans sources with it, and else with the executors'
+    if executor_python is not None:
+        os.environ["PYSPARK_PYTHON"] = executor_python
+    python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    for key, value in SETTINGS.items():
         builder = builder.config(key, value)
-    return builder
+    return builder.config(EXECUTOR_PYTHON, python)
 
 
 def _connects(builder: SparkSession.Builder) -> bool:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from firearrow.cli.pipeline.clusters import check_files, is_cluster
 from firearrow.cli.pipeline.options import (
     ArchiveJob,
     Deadletters,
@@ -43,9 +44,12 @@ _CLOSING: Final = {"(": ")", "[": "]"}
 def check(job: str, options: Reading, how: RunOptions) -> None:
     """Raise ConfigError for a wrong command line, without a look at its sources."""
     check_master("--master", how)
+    check_files(how.archives, how.py_files, "--master", how.master)
     check_places({**vars(how), **vars(options)})
     if (where := getattr(options, "where", None)) is not None:
         _require_condition(where)
+    if isinstance(options, WatchJob) and is_cluster(how.master) and not options.checkpoint:
+        raise ConfigError("watch on a cluster needs --checkpoint: its executors share the state of the query there")
     if job in _OF_JOBS:
         _OF_JOBS[job](options)
 

@@ -26,6 +26,7 @@ from firearrow.cli.interrupt import Ending, ending_at_once
 from firearrow.cli.output.screen import as_text
 from firearrow.cli.output.screen import progress as shown
 from firearrow.cli.parser import parser_for
+from firearrow.cli.pipeline import clusters
 from firearrow.cli.pipeline import options as options_of
 from firearrow.cli.pipeline.checks import check, cores_of, has_few_messages, is_connect, require_master
 from firearrow.cli.pipeline.connecting import connected
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
     from firearrow.cli.output.reports import Report, Table
     from firearrow.cli.pipeline.analyses import ReportRun
+    from firearrow.spark.executors import Needs
     from firearrow.spark.jobs.workers import Workers
     from firearrow.spark.session import ClassData
 
@@ -122,19 +124,21 @@ def session(order: JobOrder, ending: Ending | None = None) -> Iterator[SparkSess
     """
     require_pyspark()
     order.check()
-    how, is_small = order.how, has_few_messages(order.job.name, order.options)
-    with started(how, ending, progress=how.progress, is_small=is_small) as spark:
+    how, needs = order.how, clusters.needs_of(order.options)
+    clusters.require_reachable(needs)
+    is_small = has_few_messages(order.job.name, order.options)
+    with started(how, ending, needs, progress=how.progress, is_small=is_small) as spark:
         yield spark
 
 
 @contextmanager
 def started(
-    options: SparkOptions, ending: Ending | None, *, progress: bool | None = None, is_small: bool = False
+    options: SparkOptions, ending: Ending | None, needs: Needs, *, progress: bool | None = None, is_small: bool = False
 ) -> Iterator[SparkSession]:
-    """Start Spark with ``options``, which name its master.
+    """Start Spark with ``options``, which name its master, and check that executors of a cluster meet the ``needs``.
 
     ``ending`` gets the directory to remove if the process ends at once. Raises ConfigError for a missing package, and
-    if Spark does not start.
+    if Spark does not start; FirearrowError if an executor can't do the job.
     """
     require_pyspark()
     import logging
@@ -152,7 +156,8 @@ def started(
     require_master(options.master)
     class_data = ClassData(require_java())
     with tempfile.TemporaryDirectory(prefix="firearrow-") as directory:
-        settings = _settings(options.master, directory, is_small=is_small) | dict(options.conf)
+        settings = _settings(options.master, directory, is_small=is_small)
+        settings |= clusters.settings_for(options.archives, options.py_files, Path(directory)) | dict(options.conf)
         quick = _with_class_data(settings, class_data, options.conf)
         if ending is not None:
             ending.temporary.append(Path(directory))
@@ -168,6 +173,9 @@ def started(
                     class_data.forget()  # the JVM only starts without it
             if ending is not None:
                 ending.listen()  # Spark has installed its own handler
+            if clusters.is_cluster(options.master):
+                with shown(None, "Executors start", wanted=progress):
+                    clusters.require_cluster(spark, needs)
             yield spark
 
 
@@ -329,7 +337,9 @@ def _settings(master: str, directory: str, *, is_small: bool) -> dict[str, str]:
         "spark.sql.session.timeZone": "UTC",
         "spark.python.sql.dataFrameDebugging.enabled": "false",  # places in our code help no user
     }
-    if master.startswith("local"):
+    if clusters.is_cluster(master):
+        settings |= SMALL | clusters.SMALL_SETTINGS if is_small else clusters.SETTINGS
+    else:
         settings |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
         settings |= SMALL if is_small else {"spark.sql.shuffle.partitions": "8"}
         settings["spark.local.dir"] = directory
@@ -354,16 +364,22 @@ def _started(settings: Mapping[str, str], said: Callable[[], str]) -> Iterator[S
     Raises ConfigError if the JVM does not start, FirearrowError if Spark in the JVM does not.
     """
     from py4j.protocol import Py4JError
+    from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkException
     from pyspark.sql import SparkSession
 
     from firearrow.spark import configure
+    from firearrow.spark.executors import environment
+    from firearrow.spark.session import SETTINGS
 
-    builder = configure(SparkSession.Builder().appName("firearrow pipeline"))
+    builder = configure(SparkSession.Builder(), settings.get(clusters.PYTHON))
     for key, value in settings.items():
         builder = builder.config(key, value)
+    conf = SparkConf().setAppName("firearrow pipeline").setAll([*SETTINGS.items(), *settings.items()])
+    variables = environment() if clusters.is_cluster(settings["spark.master"]) else {}
     try:
         with _quiet_output():
+            SparkContext(conf=conf, environment=variables)
             spark = builder.getOrCreate()
     except (PySparkException, Py4JError, OSError) as error:
         reason = sentence(error)

@@ -360,6 +360,13 @@ class SparkOptions:
 
     master: Annotated[str | None, NOT_ASKED] = None
     conf: Annotated[Pairs, valued("KEY=VALUE", "a setting of Spark; may be repeated", pair)] = ()
+    archives: Annotated[
+        str | None,
+        valued("FILE[#NAME]", "a packed Python environment for a cluster's executors: .tar.gz, .tgz or .tar"),
+    ] = None
+    py_files: Annotated[
+        tuple[str, ...], valued("FILE", "a package for a cluster's executors: .whl, .zip, .egg or .py; may be repeated")
+    ] = ()
     spark_log: Annotated[
         Path | None, valued("FILE", "file for Spark's own messages (default: only its error, if it does not start)")
     ] = None

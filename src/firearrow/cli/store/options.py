@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Final
 
 from firearrow.cli.interrupt import ending_at_once
 from firearrow.cli.parameters import options, switch, valued
-from firearrow.cli.pipeline.options import SparkOptions
+from firearrow.cli.pipeline.options import Reading, SparkOptions
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -110,10 +110,12 @@ class OnSpark(SparkOptions):
         ``places`` are the files that the command writes, by the names of its options.
         """
         from firearrow.cli.pipeline.checks import check_places
+        from firearrow.cli.pipeline.clusters import check_files
 
-        given = [name for name in ("conf", "spark_log") if getattr(self, name)]
+        given = [name for name in ("conf", "spark_log", "archives", "py_files") if getattr(self, name)]
         if given and not self.master:
             raise ConfigError(f"--{given[0].replace('_', '-')} can only be used with --spark")
+        check_files(self.archives, self.py_files, "--spark", self.master)
         check_places({"spark_log": self.spark_log, **places})
 
     @contextmanager
@@ -121,15 +123,17 @@ class OnSpark(SparkOptions):
         """Start the chosen Spark for ``what``, and show its progress."""
         from firearrow.cli.output.screen import progress as shown
         from firearrow.cli.pipeline.checks import check_master, has_small_log
+        from firearrow.cli.pipeline.clusters import needs_of
         from firearrow.cli.pipeline.jobs import require_pyspark, started
 
         assert self.master is not None, "the options name one"
         require_pyspark()
         check_master("--spark", self)
         is_small = has_small_log(directory)
+        needs = needs_of(Reading(path=(str(directory),)))
         with (
             ending_at_once() as ending,
-            started(self, ending, progress=progress, is_small=is_small) as spark,
+            started(self, ending, needs, progress=progress, is_small=is_small) as spark,
             shown(spark, what, wanted=progress),
         ):
             yield spark

@@ -18,6 +18,7 @@ from urllib.parse import quote
 
 import msgspec
 import pyarrow as pa
+from pyspark import TaskContext
 
 from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError, CorruptStore
@@ -183,6 +184,8 @@ def _send(piece: QueueTask) -> SourceProgress:
     """Do one piece, in a worker."""
     queue, choose = piece.route.queue, piece.choose or (lambda batch: batch)
     _require_shared(piece)
+    if (task := TaskContext.get()) is not None and task.attemptNumber():
+        threading.Event().wait(SETTLE_SECONDS)  # an executor that died may have a request in flight
     brokers = ClusterMasters.of(piece.options)
     try:
         return QueueResend(
