@@ -276,6 +276,14 @@ class ReadOptions:
     batch_bytes: int = _option(
         "batchBytes", SIZE, "approximate number of bytes of messages in an Arrow batch", 4 * MiB, "4m"
     )
+    columns: tuple[str, ...] = _option(
+        "columns",
+        NAMES,
+        "the columns to read, in this order, for streams and Spark Connect, where queries do not choose them. If you "
+        "give a schema, it decides",
+        (),
+        "all",
+    )
     properties: str = _option(
         "properties",
         _one_of("raw", "map", "none"),

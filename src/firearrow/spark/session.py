@@ -33,17 +33,23 @@ SETTINGS: Final = {
 }
 
 
-def configure(builder: SparkSession.Builder) -> SparkSession.Builder:
-    """Set up a session's builder for the sources, and return it.
+def configure(builder: SparkSession.Builder, *, prune: bool = True) -> SparkSession.Builder:
+    """Return a session's builder that is set up for the sources, with the settings of another one.
 
     Workers run the Python of this process. ``SETTINGS`` has the settings and their reasons. Call this before the
-    session exists, because Python and sockets cannot be changed later.
+    session exists, because Python and sockets cannot be changed later. Queries of the session read only the columns
+    that they use (``firearrow.spark.pruning``), unless ``prune`` is false: a program that always gives schemas starts
+    a moment earlier without it.
 
     Raises ConfigError if Java is missing, or if PySpark is of another version than `VERSIONS`.
     """
     require_version()
     require_java()
     os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if prune:
+        from firearrow.spark.pruning import PruningBuilder  # imports Spark
+
+        builder = PruningBuilder.like(builder)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     return builder

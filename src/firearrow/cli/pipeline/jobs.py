@@ -314,7 +314,8 @@ def _started(settings: Mapping[str, str], said: Callable[[], str]) -> Iterator[S
 
     from firearrow.spark import configure
 
-    builder = configure(SparkSession.Builder().appName("firearrow pipeline"))
+    builder = SparkSession.Builder().appName("firearrow pipeline")
+    builder = configure(builder, prune=False)  # each job names its columns
     for key, value in settings.items():
         builder = builder.config(key, value)
     try:
