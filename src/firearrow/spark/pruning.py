@@ -1,10 +1,10 @@
 """Pruning of columns: a query on ``rocketmq`` reads only the columns that it uses, in SQL and in Python alike.
 
 Spark tells a source which columns a query needs, but not a source in Python (SPARK-51713): without a schema it produces
-all of them, for six times the CPU time of three. Only the optimizer, in the JVM, knows the columns of a whole query. So
-a rule of the optimizer gives each scan the schema that a user could have given. It is ``PruneColumns.java`` beside this
-module. Spark brings the compiler Janino along for its own generated code, which compiles the rule when a session
-begins. So there is no jar, and executors need nothing. Streams, sessions of Spark Connect and reads with
+all of them, for more than twice the CPU time of three. Only the optimizer, in the JVM, knows the columns of a whole
+query. So a rule of the optimizer gives each scan the schema that a user could have given. It is ``PruneColumns.java``
+beside this module. Spark brings the compiler Janino along for its own generated code, which compiles the rule when a
+session begins. So there is no jar, and executors need nothing. Streams, sessions of Spark Connect and reads with
 ``pushdown=on`` have no rule: the option ``columns`` names their columns.
 
 These ways were rejected:
