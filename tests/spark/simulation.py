@@ -227,7 +227,8 @@ def _archive(stage: Stage, origin: FileOrigin) -> None:
             ("large step", ArchiveSettings(step_rows_max=STEP_QUEUES, step_bytes_max=1 << 60)),
         ):
             with stage.of(f"{name}, with its commit", is_limited=False), ExitStack() as plan:
-                plan.enter_context(stage.of(f"{name}, its plan"))
+                is_first = "first" in name  # the memory of its commit is still counted for the others
+                plan.enter_context(stage.of(f"{name}, its plan", is_limited=is_first))
                 queues = archived_step(origin, Archive(home), settings, plan.close)
             newest = max(Path(home).rglob("*.json"))
             stage.say(f"  {queues:,} queues, {newest.stat().st_size / 1e6:.1f} MB of JSON in the table's log")
