@@ -152,7 +152,7 @@ def archived_step(
 ) -> int:
     """Make the next step of an archive; return how many queues it has messages of."""
     stop, workers = Event(), Workers(on_planned)
-    follow(workers, lambda: origin, archive, settings, stop=stop, on_step=lambda _: stop.set())
+    follow(workers, lambda: origin, archive, settings, stop=stop, upkeep=stop.set)
     return len(workers.queues)
 
 
