@@ -63,10 +63,11 @@ handovers: setup ## every way in which a store goes from one broker to the other
 		tests/interop/test_pop_takeover.py \
 		$(ARGS)
 
-simulate: setup ## ten million events of producers, consumers and crashes in virtual time, ten of Raft, and replication
+simulate: setup ## ten million events of producers, consumers and crashes in virtual time, ten of Raft, replication, and plans of 100 TB
 	@.venv/bin/python -m tests.broker.simulation $(ARGS)
 	@.venv/bin/python -m tests.raft.simulation
 	@.venv/bin/python -m tests.replication.simulation
+	@.venv/bin/python -m tests.spark.simulation
 
 pythons: ## the unit tests on every Python from 3.11 to 3.14 that is here
 	@tools/pythons.sh $(ARGS)

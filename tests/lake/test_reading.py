@@ -51,10 +51,9 @@ def test_messages_follow_the_rows_of_the_table(tmp_path: Path) -> None:
         rows = orders.read_all()
         assert sorted(rows["number"].to_pylist()) == [*range(12)]
         orders = firearrow.lake.table("orders", lake, live, columns=["_queue", "number"])
-        assert duckdb.sql("SELECT _queue, sum(number) FROM orders GROUP BY ALL ORDER BY ALL").fetchall() == [
-            (0, 30),
-            (1, 36),
-        ]
+        with duckdb.connect() as connection:
+            connection.execute("SELECT _queue, sum(number) FROM orders GROUP BY ALL ORDER BY ALL")
+            assert connection.fetchall() == [(0, 30), (1, 36)]
         frame = pl.DataFrame(firearrow.lake.table("orders", lake, live))
         assert frame["number"].sum() == 66
 

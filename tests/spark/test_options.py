@@ -126,9 +126,9 @@ def test_topics_are_chosen_by_name_pattern_or_queue() -> None:
     assert not pattern.wants("ba")
     queues = parse({**FILES, "assign": '{"a": {"b": [1]}}'}).choice
     assert queues.wants("a")
-    assert queues.wants_queue("a", "b", 1)
-    assert not queues.wants_queue("a", "b", 0)
-    assert not queues.wants_queue("a", "c", 1)
+    assert queues.wants_queue()("a", "b", 1)
+    assert not queues.wants_queue()("a", "b", 0)
+    assert not queues.wants_queue()("a", "c", 1)
 
 
 def test_options_travel_to_tasks() -> None:

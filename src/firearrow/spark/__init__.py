@@ -2,8 +2,9 @@
 
 ``spark.read.format("rocketmq")`` reads the files of a store (``path``) or pulls from brokers (``nameServer``); both
 give the same rows. ``firearrow.spark.tables`` names the columns, and ``firearrow.spark.options`` the options.
-``configure`` sets up a session. ``register`` gives each topic a name in SQL. ``decoded`` turns bodies into typed
-columns. ``LagListener`` knows the lag of streaming queries.
+``configure`` sets up a session, and ``prune_columns`` limits the queries of another session to the columns they use.
+``register`` gives each topic a name in SQL. ``decoded`` turns bodies into typed columns. ``LagListener`` knows the lag
+of streaming queries.
 """
 
 from typing import Any
@@ -11,7 +12,7 @@ from typing import Any
 from firearrow.logs import configure_if_nobody_does
 from firearrow.spark.session import configure
 
-__all__ = ["LagListener", "configure", "decoded", "register"]
+__all__ = ["LagListener", "configure", "decoded", "prune_columns", "register"]
 
 configure_if_nobody_does()
 
@@ -25,6 +26,10 @@ def __getattr__(name: str) -> Any:
         from firearrow.spark.bodies.decode import decoded
 
         return decoded
+    if name == "prune_columns":
+        from firearrow.spark.pruning import prune_columns
+
+        return prune_columns
     if name == "register":
         from firearrow.spark.source.topicviews import register
 

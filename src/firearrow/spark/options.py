@@ -11,8 +11,9 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, field, fields
+from functools import cache
 from typing import Any, Final, NamedTuple
 
 from firearrow.clock import moment_ms
@@ -185,11 +186,16 @@ class Choice:
             return re.fullmatch(self.pattern, topic) is not None
         return not self.assign or any(topic == name for name, _, _ in self.assign)
 
-    def wants_queue(self, topic: str, broker: str, queue_id: int) -> bool:
-        """Tell whether a queue is chosen."""
-        if not self.assign:
-            return self.wants(topic)
-        return any((topic, broker) == (t, b) and queue_id in q for t, b, q in self.assign)
+    def wants_queue(self) -> Callable[[str, str, int], bool]:
+        """Return a function that tells of topic, broker and queue id whether the queue is chosen.
+
+        It is for one pass over the queues: a store may have a million of them, and the options may name as many.
+        """
+        if self.assign:
+            assigned = {(topic, broker, queue_id) for topic, broker, ids in self.assign for queue_id in ids}
+            return lambda topic, broker, queue_id: (topic, broker, queue_id) in assigned
+        wants = cache(self.wants)
+        return lambda topic, broker, queue_id: wants(topic)
 
 
 @dataclass(frozen=True, slots=True)
@@ -271,10 +277,22 @@ class ReadOptions:
         "minPartitions", POSITIVE, "smallest number of tasks (if there are as many messages)"
     )
     split_bytes: int = _option(
-        "splitBytes", SIZE, "approximate number of bytes of messages in a task", 128 * MiB, "128m"
+        "splitBytes",
+        SIZE,
+        "approximate number of bytes of messages in a task, of files more if there would be over 100,000 tasks",
+        128 * MiB,
+        "128m",
     )
     batch_bytes: int = _option(
         "batchBytes", SIZE, "approximate number of bytes of messages in an Arrow batch", 4 * MiB, "4m"
+    )
+    columns: tuple[str, ...] = _option(
+        "columns",
+        NAMES,
+        "the columns to read, in this order, for streams and Spark Connect, where queries do not choose them. If you "
+        "give a schema, it decides",
+        (),
+        "all",
     )
     properties: str = _option(
         "properties",

@@ -40,14 +40,19 @@ REMOTE_SETTINGS: Final = {_PUSHDOWN: SETTINGS[_PUSHDOWN]}
 """Settings of a Spark Connect session; its server has the others."""
 
 
-def configure(builder: SparkSession.Builder, executor_python: str | None = None) -> SparkSession.Builder:
-    """Set up a session's builder for the sources, and return it.
+def configure(
+    builder: SparkSession.Builder, executor_python: str | None = None, *, prune: bool = True
+) -> SparkSession.Builder:
+    """Return a session's builder that is set up for the sources, with the settings of another one.
 
     Workers of the driver run the Python of this process. So do executors, unless ``executor_python`` or the variable
     ``PYSPARK_PYTHON`` names theirs, for example ``./environment/bin/python`` of an archive that Spark unpacks for them.
     ``SETTINGS`` has the settings and their reasons. Call this before the session exists, because Python and sockets
     cannot be changed later. A session of a Spark Connect server (``remote("sc://...")``) gets ``REMOTE_SETTINGS``, and
     its workers run the server's Python.
+
+    Queries of the session read only the columns that they use (``firearrow.spark.pruning``), unless ``prune`` is false:
+    a program that always gives schemas starts a moment earlier without it. Spark Connect has no such rule.
 
     Raises ConfigError if Java is missing, or if PySpark is of another version than `VERSIONS`.
     """
@@ -61,6 +66,10 @@ def configure(builder: SparkSession.Builder, executor_python: str | None = None)
     if executor_python is not None:
         os.environ["PYSPARK_PYTHON"] = executor_python
     python = os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
+    if prune:
+        from firearrow.spark.pruning import PruningBuilder  # imports Spark
+
+        builder = PruningBuilder.like(builder)
     for key, value in SETTINGS.items():
         builder = builder.config(key, value)
     return builder.config(EXECUTOR_PYTHON, python)

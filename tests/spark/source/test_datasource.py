@@ -130,6 +130,20 @@ def test_properties_are_as_the_option_says() -> None:
     assert "properties" not in kinds["none"].names
 
 
+def test_an_option_chooses_columns_without_their_types() -> None:
+    given = {"path": "p", "columns": "topic, properties, queueId", "properties": "map"}
+    chosen = table_schema(parse(given))
+    assert [(column.name, column.type) for column in chosen] == [
+        ("topic", pa.string()),
+        ("properties", PROPERTIES_MAP),
+        ("queueId", pa.int32()),
+    ]
+    with pytest.raises(ConfigError, match=r"^table messages has no column 'properties', but broker, topic, .*, body$"):
+        table_schema(parse(given | {"properties": "none"}))
+    with pytest.raises(ConfigError, match=r"^table topics has no column 'queueId', but broker, topic, "):
+        table_schema(parse({"path": "p", "columns": "queueId", "table": "topics"}))
+
+
 def test_the_source_says_what_is_wrong_before_it_reads() -> None:
     with pytest.raises(ConfigError, match=r"path .* or nameServer"):
         RocketMQSource({}).schema()

@@ -372,7 +372,8 @@ def _started(settings: Mapping[str, str], said: Callable[[], str]) -> Iterator[S
     from firearrow.spark.executors import environment
     from firearrow.spark.session import SETTINGS
 
-    builder = configure(SparkSession.Builder(), settings.get(clusters.PYTHON))
+    builder = SparkSession.Builder().appName("firearrow pipeline")
+    builder = configure(builder, settings.get(clusters.PYTHON), prune=False)  # each job names its columns
     for key, value in settings.items():
         builder = builder.config(key, value)
     conf = SparkConf().setAppName("firearrow pipeline").setAll([*SETTINGS.items(), *settings.items()])

@@ -164,9 +164,9 @@ class Batches:
             if not numbers.is_all:
                 chosen &= numbers.mask(column)
         if choice.assign:
-            broker = self._source.broker
+            broker, wants = self._source.broker, choice.wants_queue()
             pairs = zip(number.tolist(), columns.queue_id.tolist(), strict=True)
-            chosen &= np.array([choice.wants_queue(names[topic], broker, queue) for topic, queue in pairs])
+            chosen &= np.array([wants(names[topic], broker, queue) for topic, queue in pairs])
         return chosen
 
     def of_queue(self, columns: Columns, queue: Queue, span: Span) -> Iterator[pa.RecordBatch]:

@@ -70,6 +70,7 @@ class Store(StoreFiles[Storage]):
         self._reading = reading or ReadOptions()
         self._extent = extent
         self._before = before
+        self._listed: dict[Options, list[QueueKey]] = {}
 
     def require(self) -> None:
         """Raise ConfigError unless the directory holds a store."""
@@ -256,12 +257,20 @@ class Store(StoreFiles[Storage]):
 
         LMQs only where they are named: their messages are in other queues, too.
         """
+        if self.queues is self.stored_queues:
+            return self._stored_keys(options)
         return list(self._chosen(self.queues.keys_of(_named(options) or None), options))
 
+    def _stored_keys(self, options: Options) -> list[QueueKey]:
+        """The chosen queues that are on the disk; each directory is listed once."""
+        if options not in self._listed:
+            self._listed[options] = list(self._chosen(self.stored_queues.keys_of(_named(options) or None), options))
+        return self._listed[options]
+
     def _chosen(self, keys: Iterable[QueueKey], options: Options) -> Iterator[QueueKey]:
-        choice, named = options.choice, _named(options)
+        wants, named, broker = options.choice.wants_queue(), _named(options), self.broker
         for key in keys:
-            if choice.wants_queue(key[0], self.broker, key[1]) and (not is_lmq(key[0]) or key[0] in named):
+            if wants(key[0], broker, key[1]) and (not is_lmq(key[0]) or key[0] in named):
                 yield key
 
     def has_queue(self, key: QueueKey) -> bool:
@@ -292,7 +301,7 @@ class Store(StoreFiles[Storage]):
         stored = self.stored_queues
         if not isinstance(stored, FileQueues):
             return {}
-        keys = list(self._chosen(stored.keys_of(_named(options) or None), options))
+        keys = self._stored_keys(options)
         found = dict.fromkeys(stored.cut(keys, growing=self.is_open), 0)
         of_other_kind = stored.of_other_kind()
         for key in self._chosen(of_other_kind, options):
@@ -330,13 +339,12 @@ class Store(StoreFiles[Storage]):
             return {}
         noted = self._noted(options)
         found: dict[QueueKey, list[Span]] = {}
-        for key in self._chosen(stored.keys_of(_named(options) or None), options):
+        for key in self._stored_keys(options):
             spans = stored.holes(key)
             if spans:
                 earliest, _ = stored.open(key).span_from(self.log_start)
                 spans = [(max(start, earliest), end) for start, end in spans]
-            begin = stored.begin(key)
-            if begin is not None and key in noted:
+            if key in noted and (begin := stored.begin(key)) is not None:
                 spans.insert(0, (noted[key][0], begin))
             if spans := [Span(*span) for span in spans if span[0] < span[1]]:
                 found[key] = spans
@@ -371,7 +379,7 @@ class Store(StoreFiles[Storage]):
 
 def last_place(queue: Queue, latest: int) -> int:
     """The place in the log of the last message of a queue, -1 without one."""
-    return int(_entries_of(queue, latest - 1).physical_offset.max(initial=-1))
+    return queue.place(latest - 1)
 
 
 def _entries_of(queue: Queue, queue_offset: int) -> Entries:

@@ -169,10 +169,12 @@ class BrokerOrigin:
         return route
 
     def _wants(self, queue: Queue) -> bool:
-        topic, broker, queue_id = queue
-        chosen = self._options.place.broker_name in (None, broker)
-        chosen = chosen and queue_id in self._narrow.queue_id
-        return chosen and self._options.choice.wants_queue(topic, broker, queue_id)
+        chosen = self._options.place.broker_name in (None, queue.broker)
+        return chosen and queue.queue_id in self._narrow.queue_id and self._wants_queue(*queue)
+
+    @cached_property
+    def _wants_queue(self) -> Callable[[str, str, int], bool]:
+        return self._options.choice.wants_queue()
 
     def _require_assigned(self, found: Mapping[Queue, Bound]) -> None:
         """Raise ConfigError for a queue of the option ``assign`` that does not exist."""

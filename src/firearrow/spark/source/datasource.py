@@ -85,14 +85,25 @@ class RocketMQSource(DataSource):
 
 
 def table_schema(options: Options) -> pa.Schema:
-    """Return the columns of the table for these options, with a mark on columns that always hold a value."""
+    """Return the columns of the table for these options, with a mark on columns that always hold a value.
+
+    Raises ConfigError for a column that the table lacks.
+    """
     schema = DECLARED[options.place.table]
     place = schema.get_field_index("properties")
-    if place < 0 or options.reading.properties == "raw":
-        return schema
-    if options.reading.properties == "none":
-        return schema.remove(place)
-    return schema.set(place, schema.field(place).with_type(PROPERTIES_MAP))
+    if place >= 0 and options.reading.properties == "none":
+        schema = schema.remove(place)
+    elif place >= 0 and options.reading.properties == "map":
+        schema = schema.set(place, schema.field(place).with_type(PROPERTIES_MAP))
+    names = dict.fromkeys(options.reading.columns or schema.names)
+    for name in names:
+        _require_column(name, schema, options)
+    return pa.schema([schema.field(name) for name in names])
+
+
+def _require_column(name: str, schema: pa.Schema, options: Options) -> None:
+    if name not in schema.names:
+        raise ConfigError(f"table {options.place.table} has no column {name!r}, but {', '.join(schema.names)}")
 
 
 def checked_schema(options: Options, schema: StructType) -> pa.Schema:
@@ -104,10 +115,7 @@ def checked_schema(options: Options, schema: StructType) -> pa.Schema:
     table = DECLARED[options.place.table]
     asked: pa.Schema = to_arrow_schema(schema, timezone="UTC")
     for column in asked:
-        if column.name not in table.names:
-            raise ConfigError(
-                f"table {options.place.table} has no column {column.name!r}, but {', '.join(table.names)}"
-            )
+        _require_column(column.name, table, options)
         allowed = [table.field(column.name).type]
         if column.name == "properties":
             allowed.append(PROPERTIES_MAP)

@@ -44,7 +44,10 @@ log = logging.getLogger(__name__)
 _STRETCHES_MAX = 10_000  # places of a key in one topic; a search for more does not pay
 _TAG_CODE_MIN = -(1 << 31)  # a lower one is no hash, but a place in another file
 _SAMPLE_ROWS = 4096  # messages of each queue that are looked at for their size
+_SIZED_MAX = 10_000  # queues whose messages are looked at for their size, if not one of each topic
+_OPEN_MAX = 10_000  # queues that a search for a time keeps open: a process may map 65,530 files
 _NOWHERE = 1 << 63  # behind any log
+_NO_CODES = np.empty(0, np.int64)
 
 _LOOKS_MAX = 5  # while retention deletes files that were listed
 
@@ -93,23 +96,21 @@ class FileOrigin:
         return self._bounds()
 
     def _bounds(self) -> Mapping[Queue, Bound]:
-        before = self.__dict__.pop("stores", {})  # queues may have grown or gone since
-        for seen in ("_times", "_queues"):
+        for seen in ("_times", "_queues"):  # queues may have grown or gone since
             self.__dict__.pop(seen, None)
-        stores = open_stores(self.options, before.values())
+        stores = open_stores(self.options, self.__dict__.pop("stores", {}).values())
         self.stores = {store.broker: store for store in stores}
         found: dict[Queue, Bound] = {}
         for broker, store in self.stores.items():
-            for topic, queue_id in store.queue_keys(self.options):
-                if self._is_wanted(topic, queue_id):
-                    stored = store.queues.open((topic, queue_id))
-                    first, end = stored.span_from(store.log_start)
-                    bound = Bound(first, end, last_place(stored, end))
-                    found[Queue(topic, broker, queue_id)] = bound
-            latest = {
-                (queue.topic, queue.queue_id): bound.latest for queue, bound in found.items() if queue.broker == broker
-            }
-            self.require_whole(store, latest)
+            ends: dict[QueueKey, int] = {}
+            log_start = store.log_start
+            for key in store.queue_keys(self.options):
+                if self._is_wanted(*key):
+                    stored = store.queues.open(key)
+                    first, end = stored.span_from(log_start)
+                    found[Queue(key[0], broker, key[1])] = Bound(first, end, last_place(stored, end))
+                    ends[key] = end
+            self.require_whole(store, ends)
         self._require_topics({queue.topic for queue in found})
         self._require_assigned(found)
         return found
@@ -213,9 +214,12 @@ class FileOrigin:
         places = {broker: self._place_at(self.stores[broker], timestamp_ms) for broker in brokers}
         found: dict[Queue, int] = {}
         for queue, span in spans.items():
-            if queue not in self._queues:
-                self._queues[queue] = self.stores[queue.broker].queues.open((queue.topic, queue.queue_id))
-            found[queue] = self._queues[queue].first_at_or_after(places[queue.broker], *span)
+            stored = self._queues.get(queue)
+            if stored is None:
+                stored = self.stores[queue.broker].queues.open((queue.topic, queue.queue_id))
+                if len(self._queues) < _OPEN_MAX:
+                    self._queues[queue] = stored
+            found[queue] = stored.first_at_or_after(places[queue.broker], *span)
         return found
 
     @cached_property
@@ -236,8 +240,18 @@ class FileOrigin:
     # --- tasks ---
 
     def row_bytes(self, spans: Mapping[Queue, Span]) -> dict[Queue, float]:
-        """Return the approximate size of a stored message of each span: the mean at its begin."""
-        return {queue: self._message_bytes(queue, span) for queue, span in spans.items()}
+        """Return the approximate size of a stored message of each span: the mean at its begin.
+
+        Of very many spans, one of each topic stands for the others.
+        """
+        of_topic: dict[tuple[str, str], float] = {}
+        found: dict[Queue, float] = {}
+        for queue, span in spans.items():
+            topic = queue.broker, queue.topic
+            if len(spans) <= _SIZED_MAX or topic not in of_topic:
+                of_topic[topic] = self._message_bytes(queue, span)
+            found[queue] = of_topic[topic]
+        return found
 
     def _message_bytes(self, queue: Queue, span: Span) -> float:
         found = self.stores[queue.broker].queues.open((queue.topic, queue.queue_id))
@@ -260,12 +274,11 @@ class FileOrigin:
         tasks: list[InputPartition] = []
         for broker, of_broker in by_broker.items():
             store = self.stores[broker]
-            queues = {key: store.queues.open(key) for key, _ in of_broker}
             needed = [(key, part) for key, span in of_broker for part in self._needed(store, key, span)]
             parts_min = -(-(reading.partitions_min or 1) // len(by_broker))
             tasks += [
                 QueuePartition(store.root, broker, parts, store.extent(parts))
-                for parts in splits.cut(queues, needed, reading.split_bytes, parts_min)
+                for parts in splits.cut(store.queues.open, needed, reading.split_bytes, parts_min)
             ]
         return tasks
 
@@ -283,12 +296,14 @@ class FileOrigin:
             first_ms, last_ms = narrow.store_ms.ends
             low = max(low, self._place_at(store, first_ms) if first_ms > 0 else 0)
             high = min(high, self._place_at(store, last_ms + 1) - 1 if last_ms < 1 << 62 else high)
+        stretches = self._stretches_with_keys(store, key[0])
+        if low <= 0 and high >= 1 << 62 and stretches is None:
+            return [Span(start, end)]
         queue = store.queues.open(key)
         if low > 0:
             start = queue.first_at_or_after(low, start, end)
         if high < 1 << 62:
             end = queue.first_at_or_after(high + 1, start, end)
-        stretches = self._stretches_with_keys(store, key[0])
         if stretches is None or isinstance(queue, BatchQueue):  # the index has keys of records
             return [Span(start, end)] if start < end else []
         parts = (
@@ -400,42 +415,46 @@ class FileOrigin:
         extent = task.extent or NO_EXTENT
         store = _seen(Store(task.root, task.broker, self.options.reading, extent))
         try:
-            queues = [store.queues.open((topic, queue_id)) for topic, queue_id, _, _ in task.parts]
+            queues = store.queues
         except FileNotFoundError as error:  # undispatched messages of the log
             self._lost(f"{error.filename} is gone", error)
             return
-        wanted = self._entries(store, task.parts, queues)
+        found: list[Entries] = []
+        are_batches: list[bool] = []
+        for part in task.parts:  # one is open at a time: a process may map 65,530 files
+            queue = queues.open(part[:2])
+            found.append(self._entries(store, part, queue))
+            are_batches.append(isinstance(queue, BatchQueue))
+        wanted = EntriesInOrder(found)
         batches = QueueBatches(self.options, self.narrow, schema, store)
-        parts = Parts(task.parts, [isinstance(queue, BatchQueue) for queue in queues])
+        parts = Parts(task.parts, are_batches)
         for file, some in self._by_file(store, wanted, task.parts):
             try:
                 yield from batches.of_queues(file, some, parts)
             except FileNotFoundError as error:
                 self._lost(f"{store.root}/{file.path} is gone", error)
 
-    def _entries(self, store: Store, parts: Sequence[Part], queues: Sequence[EntryQueue]) -> EntriesInOrder:
-        """Return the entries of a task that a query can want, in the order of the log.
+    def _entries(self, store: Store, part: Part, queue: EntryQueue) -> Entries:
+        """Return the entries of a part that a query can want, without their tag codes.
 
         In a queue of batches an entry is that of the record, and does not say which of its messages are wanted.
         """
-        found: list[Entries] = []
-        for (topic, queue_id, start, end), queue in zip(parts, queues, strict=True):
-            if isinstance(queue, BatchQueue):
-                entries = chosen = queue.holding(start, end)
-                held = queue.held(start, end)
-            else:
-                entries = queue.entries(start, end + 1)
-                chosen = self._chosen(topic, entries, end)
-                held = int((entries.queue_offset < end).sum())
-            if held < end - start:
-                first = int(entries.queue_offset[0]) if held and len(entries.size) else end
-                begins = f", it has from {first} on" if first > start else ""
-                self._lost(
-                    f"queue {queue_id} of topic {topic!r} in {store.root} no longer has "
-                    f"{end - start - held} of the messages {start} to {end - 1}{begins}"
-                )
-            found.append(chosen)
-        return EntriesInOrder(found)
+        topic, queue_id, start, end = part
+        if isinstance(queue, BatchQueue):
+            entries = chosen = queue.holding(start, end)
+            held = queue.held(start, end)
+        else:
+            entries = queue.entries(start, end + 1)
+            chosen = self._chosen(topic, entries, end)
+            held = int((entries.queue_offset < end).sum())
+        if held < end - start:
+            first = int(entries.queue_offset[0]) if held and len(entries.size) else end
+            begins = f", it has from {first} on" if first > start else ""
+            self._lost(
+                f"queue {queue_id} of topic {topic!r} in {store.root} no longer has "
+                f"{end - start - held} of the messages {start} to {end - 1}{begins}"
+            )
+        return chosen._replace(tag_code=_NO_CODES)  # the codes would keep the queue's file mapped
 
     def _chosen(self, topic: str, entries: Entries, end: int) -> Entries:
         """Return the entries before ``end`` that a query can want."""

@@ -123,6 +123,11 @@ class BatchQueue(Units):
         found = int(self._first[row]) if row < len(self._first) else end
         return min(max(found, start), end)
 
+    def place(self, queue_offset: int) -> int:
+        """The physical offset of the record of a message; -1 without an entry."""
+        row = int(self._end.searchsorted(queue_offset, side="right"))
+        return int(self._places[row]) if row < len(self._first) and self._first[row] <= queue_offset else -1
+
     def entries(self, start: int, end: int, step: int = 1) -> Entries:
         """The entries of the records that begin in ``[start, end)``, or every ``step``-th of them."""
         low, high = self._first.searchsorted((start, end))

@@ -61,6 +61,9 @@ class Queue(Protocol):
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
         """The first queue offset in ``[start, end]`` whose record is at a physical offset or after it."""
 
+    def place(self, queue_offset: int) -> int:
+        """The physical offset of the record of a message; -1 without an entry."""
+
     def entries(self, start: int, end: int, step: int = 1) -> Entries:
         """The entries of queue offsets in ``[start, end)``, or every ``step``-th of them.
 

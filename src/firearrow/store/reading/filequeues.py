@@ -16,7 +16,7 @@ import numpy.typing as npt
 
 from firearrow.store.queues import ENTRY_BYTES
 from firearrow.store.reading.entries import PRE_BLANK_SIZE, QUEUE_ENTRY, Entries, Span, bisect, entry_columns, without
-from firearrow.store.reading.storage import Files, StoreFile
+from firearrow.store.reading.storage import Buffer, Files, StoreFile
 from firearrow.store.scan import Ints
 
 _PLACE: Final = struct.Struct(">qi")  # of an entry: physical offset and size
@@ -55,7 +55,7 @@ class FileQueue:
 
     def _end(self) -> int:
         for number in range(len(self._bases) - 1, -1, -1):
-            end = _written(self._map(number))
+            end = _written(self._files.of(self.directory.files[number]))
             if end or number == 0:
                 return int(self._bases[number]) + end
         return 0
@@ -63,6 +63,12 @@ class FileQueue:
     def first_at_or_after(self, physical_offset: int, start: int, end: int) -> int:
         """The first queue offset in ``[start, end]`` with a record at a physical offset or after it."""
         return bisect_left(range(end), physical_offset, start, key=self._physical)
+
+    def place(self, queue_offset: int) -> int:
+        """The physical offset of the record of a message; -1 without an entry."""
+        if not self.directory.start <= queue_offset * ENTRY_BYTES < self.directory.end:
+            return -1
+        return self._physical(queue_offset)
 
     def _physical(self, queue_offset: int) -> int:
         number = bisect_right(self._bases, queue_offset) - 1
@@ -133,7 +139,11 @@ class FileQueue:
             yield np.arange(len(entries)) + file.base // ENTRY_BYTES, entries
 
 
-def _written(entries: npt.NDArray[Any]) -> int:
+def _written(entries: Buffer) -> int:
     """Count the entries of a file before the first that is not written."""
-    size, physical = entries["size"], entries["physical_offset"]
-    return bisect(0, len(entries), lambda at: bool(physical[at] >= 0 and size[at] > 0))
+    return bisect(0, len(entries) // ENTRY_BYTES, lambda number: _is_written(entries, number))
+
+
+def _is_written(entries: Buffer, number: int) -> bool:
+    physical, size = _PLACE.unpack_from(entries, number * ENTRY_BYTES)
+    return bool(physical >= 0 and size > 0)

@@ -115,40 +115,37 @@ class FileQueues(Mapping[QueueKey, FileQueue | BatchQueue]):
         All files have the same size, a multiple of an entry's; a last file is full only if it is as large as others.
         While a store is ``growing``, an empty file is a new one: a broker gives it its size after its name.
         """
-        lasts = {
-            key: files[-1]
+        lasts = [
+            (key, files[-1])
             for key in keys
-            for queue in [self.open(key)]
-            if (files := queue.directory.files)
-            and isinstance(queue, FileQueue)
+            if (files := self.directory(key).files)
+            and key[0] not in self.batch_topics
             and (files[-1].size_bytes or not growing)
-        }
-        usual = max((file.size_bytes for file in lasts.values()), default=0)
+        ]
+        usual = max((file.size_bytes for _, file in lasts), default=0)
         return [
             key
-            for key, file in lasts.items()
+            for key, file in lasts
             if file.size_bytes % ENTRY_BYTES
             or (file.size_bytes < usual and self.open(key).span[1] * ENTRY_BYTES == file.end)
         ]
 
     def holes(self, key: QueueKey) -> list[Span]:
         """The queue offsets whose file is missing, or cut, between two others."""
-        queue = self.open(key)
-        gaps = _gaps(queue.directory.files)
-        if isinstance(queue, FileQueue):
+        gaps = _gaps(self.directory(key).files)
+        if key[0] not in self.batch_topics:
             return [(one.end // ENTRY_BYTES, other.base // ENTRY_BYTES) for one, other in gaps]
         parts = [tuple(BatchQueue(self._read(Directory([file], []))) for file in gap) for gap in gaps]
         return [(before.end, after.first) for before, after in parts]
 
     def begin(self, key: QueueKey) -> int | None:
         """The first queue offset in the first file of a queue; None without a file, and for batches."""
-        queue = self.open(key)
-        files = queue.directory.files
-        return files[0].base // ENTRY_BYTES if files and isinstance(queue, FileQueue) else None
+        files = self.directory(key).files
+        return files[0].base // ENTRY_BYTES if files and key[0] not in self.batch_topics else None
 
     # --- kinds ---
 
-    @property
+    @cached_property
     def batch_topics(self) -> frozenset[str]:
         """The topics with queues of batches: by their files, or by their attribute."""
         return self._with_batch_files | self._with_attribute
@@ -175,14 +172,18 @@ class FileQueues(Mapping[QueueKey, FileQueue | BatchQueue]):
 
     def open(self, key: QueueKey) -> FileQueue | BatchQueue:
         """A queue; an empty one if none has that name."""
+        files = self._read(self.directory(key))
+        return BatchQueue(files) if key[0] in self.batch_topics else FileQueue(files)
+
+    def directory(self, key: QueueKey) -> Directory:
+        """The files of a queue, as they were at the first look; nothing is read."""
         if key not in self._listed:
             path = f"{self._home(key[0])}/{key[0]}/{key[1]}"
             found = list_files(self._storage, path)
             if _gaps(found.files):  # retention may just have deleted the first ones
                 found = list_files(self._storage, path)
             self._listed[key] = found
-        files = self._read(self._listed[key])
-        return BatchQueue(files) if key[0] in self.batch_topics else FileQueue(files)
+        return self._listed[key]
 
     def _read(self, directory: Directory) -> Files:
         return Files(directory, self._of or WholeFiles(self._storage).of, self._data_end)

@@ -104,9 +104,10 @@ class RocksQueue:
     def first_at_or_after(self, physical_offset: int, start: int = 0, end: int | None = None) -> int:
         """The first queue offset in ``[start, end]`` whose record is at a physical offset or after it."""
         numbers = range(self.end if end is None else end)
-        return bisect_left(numbers, physical_offset, start, key=self._physical_offset)
+        return bisect_left(numbers, physical_offset, start, key=self.place)
 
-    def _physical_offset(self, queue_offset: int) -> int:
+    def place(self, queue_offset: int) -> int:
+        """The physical offset of the record of a message; -1 without an entry."""
         value = self._entries.get(self._at(queue_offset))
         return -1 if value is None else int.from_bytes(value[:8], "big")
 

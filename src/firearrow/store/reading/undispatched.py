@@ -68,8 +68,9 @@ class EntriesAhead:
         As a queue takes them, no entry is of a message before the last one's. The first message of a topic that was
         made again removes the entries of the deleted topic.
         """
+        if (number := self._kept.numbers.get(key)) is None:
+            return _NO_UNITS
         units, numbers = self._kept.rows()
-        number = self._kept.numbers.get(key, -1)
         units = units[slice(*numbers.searchsorted((number, number + 1)).tolist())]
         if len(begins := np.flatnonzero(units["queue_offset"] == 0)):
             units = units[begins[-1] :]
@@ -127,6 +128,7 @@ Units = npt.NDArray[Any]
 """Entries of any kind of queue as ``batchqueue.UNIT_DTYPE``."""
 
 
+_NO_UNITS: Final = np.empty(0, UNIT_DTYPE)
 _NO_RUNS: Final = Runs.side_by_side(())
 
 
@@ -236,6 +238,13 @@ class QueueAndAhead:
         row = int(self._ahead.physical_offset.searchsorted(physical_offset))
         offsets = self._ahead.queue_offset
         return min(max(int(offsets[row]) if row < len(offsets) else end, start), end)
+
+    def place(self, queue_offset: int) -> int:
+        """The physical offset of the record of a message; -1 without an entry."""
+        if queue_offset < self._end:
+            return self._stored.place(queue_offset)
+        found = self.entries(queue_offset, queue_offset + 1).physical_offset
+        return int(found[0]) if len(found) else -1
 
     def entries(self, start: int, end: int, step: int = 1) -> Entries:
         """The entries of queue offsets in ``[start, end)``, or every ``step``-th of them."""

@@ -71,7 +71,9 @@ def test_sql_reads_an_archive_and_chooses_what_is_replayed(spark: SparkSession, 
     frame = read_archive(spark, kept)
     assert frame.count() == 3000
     assert frame.where("topic = 'T' and queueId = 1 and keys = 'k7'").count() == 1
-    assert read_archive(spark, Archive(tmp_path / "empty")).count() == 0
+    mapped = read_archive(spark, kept, properties="map")
+    assert mapped.where("properties['KEYS'] = 'k7'").select("keys").distinct().collect() == [("k7",)]
+    assert read_archive(spark, Archive(tmp_path / "empty"), properties="map").count() == 0
     odd = frame.where("cast(body as string) like 'T/a/1/%7' and queueOffset < 100")
     with serving(tmp_path) as server:
         create_topic(server, "again", 2)

@@ -147,12 +147,12 @@ class ArchivedOrigin:
     @cached_property
     def _first(self) -> dict[Queue, int]:
         """Lowest offset that the archive has of each chosen queue."""
-        choice, place = self.options.choice, self.options.place
+        wants, place = self.options.choice.wants_queue(), self.options.place
         only = place.broker_name if place.name_servers else None
         return {
             queue: first
             for queue, first in self._state.first.items()
-            if choice.wants(queue.topic) and choice.wants_queue(*queue) and (only is None or queue.broker == only)
+            if wants(*queue) and (only is None or queue.broker == only)
         }
 
     @cached_property

@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from threading import Event
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, Literal
 
 from pyspark.sql.datasource import InputPartition
 
@@ -221,19 +221,23 @@ def follow(
     return summary
 
 
-def read_archive(spark: SparkSession, archive: Archive) -> DataFrame:
+def read_archive(spark: SparkSession, archive: Archive, *, properties: Literal["raw", "map"] = "raw") -> DataFrame:
     """Return the messages of an archive as the table ``messages``.
 
     Spark reads the files that the table names, without Delta's connector. An object store needs Spark's usual settings
-    and jars.
+    and jars. ``properties`` is the stored string, or a map, which costs only the queries that use it.
     """
     from pyspark.sql.pandas.types import from_arrow_schema
 
+    from firearrow.spark.properties import as_map
+
     schema = from_arrow_schema(MESSAGES)
     paths = [archive.place.full(path) for path in archive.load().files]
-    if not paths:
-        return spark.createDataFrame([], schema)
-    return spark.read.schema(schema).parquet(*paths).select(*MESSAGES.names)
+    if paths:
+        frame = spark.read.schema(schema).parquet(*paths).select(*MESSAGES.names)
+    else:
+        frame = spark.createDataFrame([], schema)
+    return frame if properties == "raw" else frame.withColumn("properties", as_map(frame))
 
 
 def require_apart(paths: Iterable[str], place: FilePlace) -> None:
