@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from firearrow.lake.decoding import JsonBodies
 from firearrow.lake.fields import fields_of
+from firearrow.spark.bodies.registry import FRAME
 
 ORDERS = fields_of("order string, cents int, rate double, paid boolean, at timestamp, lines array<struct<n: long>>")
 
 
 def decode(schema: pa.Schema, *bodies: bytes | None, framed: bool = False) -> tuple[list[object], dict[int, str]]:
-    decoder = pickle.loads(pickle.dumps(JsonBodies(schema, framed)))
+    decoder = pickle.loads(pickle.dumps(JsonBodies(schema, FRAME.size if framed else 0)))
     found = decoder.decode(pa.array(bodies, pa.binary()))
     assert [number for number, value in enumerate(found.values.to_pylist()) if value is None] == sorted(found.reasons)
     return found.values.to_pylist(), found.reasons

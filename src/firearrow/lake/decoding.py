@@ -13,8 +13,8 @@ from firearrow.errors import ConfigError
 from firearrow.lake.fields import fields_of
 from firearrow.lake.jsonbodies import json_values
 from firearrow.lake.spec import TableSpec
-from firearrow.spark.bodies.bodies import Bodies, decoded_values
-from firearrow.spark.bodies.registry import FRAME, JSON, Registry
+from firearrow.spark.bodies.bodies import Bodies, Undecodable, decoded_values
+from firearrow.spark.bodies.registry import AVRO, JSON, PROTOBUF, RegisteredSchema, Registry, kept_if_found
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -40,10 +40,10 @@ class BodyDecoder(Protocol):
 
 @dataclass(frozen=True)
 class JsonBodies:
-    """Decoder of JSON. With ``framed``, bodies begin with the id of their schema in a registry."""
+    """Decoder of JSON. With ``frame_bytes``, bodies begin with a frame that names their schema in a registry."""
 
     schema: pa.Schema
-    framed: bool = False
+    frame_bytes: int = 0
 
     def fields(self) -> pa.Schema:
         """Return the columns."""
@@ -51,10 +51,11 @@ class JsonBodies:
 
     def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
         """Decode bodies."""
-        if not self.framed:
+        size = self.frame_bytes
+        if not size:
             return DecodedBodies(*json_values(self.schema, bodies))
-        has_frame = pc.and_(pc.starts_with(bodies, b"\0"), pc.greater_equal(pc.binary_length(bodies), FRAME.size))
-        values, reasons = json_values(self.schema, pc.binary_replace_slice(bodies, 0, FRAME.size, b""))
+        has_frame = pc.and_(pc.starts_with(bodies, b"\0"), pc.greater_equal(pc.binary_length(bodies), size))
+        values, reasons = json_values(self.schema, pc.binary_replace_slice(bodies, 0, size, b""))
         for number in pc.indices_nonzero(pc.invert(has_frame)).to_pylist():
             reasons[number] = "the body does not begin with the id of a schema"
         return DecodedBodies(pc.if_else(has_frame, values, None), reasons)
@@ -78,28 +79,95 @@ class SingleBodies:
         return DecodedBodies(values, reasons)
 
 
+@dataclass(frozen=True)
+class RegisteredBodies:
+    """Decoder of the newest schema of a subject in a registry, as far as its reader knows.
+
+    A body that is written with a newer one is not decoded: its new fields would be lost. It is decoded again once the
+    table has their columns.
+    """
+
+    decoder: BodyDecoder
+    registry: Registry
+    subject: str
+    kind: str
+    schema_id: int
+
+    def fields(self) -> pa.Schema:
+        """Return the columns."""
+        return self.decoder.fields()
+
+    def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
+        """Decode bodies."""
+        found = self.decoder.decode(bodies)
+        frames = pc.binary_slice(bodies, 0, 1 + self.registry.id_bytes)
+        newer = [frame for frame in frames.unique().to_pylist() if frame is not None and self._is_newer(frame)]
+        if not newer:
+            return found
+        is_newer = pc.is_in(frames, pa.array(newer, frames.type))
+        reasons = dict.fromkeys(pc.indices_nonzero(is_newer).to_pylist(), "the body has a newer schema than the table")
+        return DecodedBodies(pc.if_else(is_newer, None, found.values), found.reasons | reasons)
+
+    def _is_newer(self, frame: bytes) -> bool:
+        """Tell whether the schema of a frame can be newer than the columns.
+
+        Ids do not tell the order: a registry gives the same schema the same id in each subject.
+        """
+        try:
+            schema_id, _ = self.registry.unframed(frame)
+        except Undecodable:
+            return False
+        newest = self.schema_id
+        return schema_id != newest and not _is_older(self.registry, self.subject, self.kind, newest, schema_id)
+
+
 def decoder_of(spec: TableSpec) -> BodyDecoder:
     """Return the decoder of a table, with the newest schema of its registry.
 
     Raises ConfigError for a schema that cannot be columns or that is not there.
     """
     registry = Registry(spec.registry) if spec.registry else None
+    if registry is None or spec.schema:
+        return _of_given_schema(spec, registry)
+    kind = {"json": JSON, "avro": AVRO, "protobuf": PROTOBUF}[spec.bodies]
+    schema = registry.latest(spec.subject, kind)
+    return RegisteredBodies(_of_registered(spec, registry, schema), registry, spec.subject, kind, schema.schema_id)
+
+
+def _of_given_schema(spec: TableSpec, registry: Registry | None) -> BodyDecoder:
     if spec.bodies == "json":
-        framed = registry is not None
-        if registry is not None and not spec.schema:
-            return JsonBodies(_of_json_schema(registry.latest(spec.subject, JSON)), framed)
         text = _text_of(spec.schema)
-        return JsonBodies(_of_json_schema(text) if text.lstrip().startswith("{") else fields_of(text), framed)
+        schema = _of_json_schema(RegisteredSchema(0, text)) if text.lstrip().startswith("{") else fields_of(text)
+        return JsonBodies(schema, 0 if registry is None else 1 + registry.id_bytes)
     if spec.bodies == "avro":
         from firearrow.spark.bodies.avro import AvroBodies, given_schema  # needs fastavro
 
-        if spec.schema:
-            return SingleBodies(AvroBodies(given_schema(spec.schema), registry))
-        assert registry is not None
-        return SingleBodies(AvroBodies(registry.latest(spec.subject), registry))
+        return SingleBodies(AvroBodies(given_schema(spec.schema), registry))
     from firearrow.spark.bodies.protobuf import ProtoBodies, given_descriptors  # needs protobuf
 
-    return SingleBodies(ProtoBodies(given_descriptors(spec.schema), spec.message, framed=registry is not None))
+    return SingleBodies(ProtoBodies(given_descriptors(spec.schema), spec.message, registry))
+
+
+def _of_registered(spec: TableSpec, registry: Registry, schema: RegisteredSchema) -> BodyDecoder:
+    if spec.bodies == "json":
+        return JsonBodies(_of_json_schema(schema), 1 + registry.id_bytes)
+    if spec.bodies == "avro":
+        from firearrow.spark.bodies.avro import AvroBodies, self_contained  # needs fastavro
+
+        return SingleBodies(AvroBodies(self_contained(schema), registry))
+    from firearrow.spark.bodies.protobuf import of_registry  # needs protobuf
+
+    return SingleBodies(of_registry(registry, schema, spec.message))
+
+
+@kept_if_found
+def _is_older(registry: Registry, subject: str, kind: str, newest: int, schema_id: int) -> bool | None:
+    """Return True if ``newest`` still is the newest schema, so that a body with ``schema_id`` has an older one.
+
+    None, which is not kept, if there is a newer schema.
+    """
+    assert schema_id != newest
+    return True if registry.latest(subject, kind).schema_id == newest else None
 
 
 def _text_of(schema: str) -> str:
@@ -112,10 +180,10 @@ def _text_of(schema: str) -> str:
         raise ConfigError(f"schema {schema!r}: {error}") from None
 
 
-def _of_json_schema(text: str) -> pa.Schema:
-    from firearrow.spark.bodies.jsonschema import struct_of
+def _of_json_schema(schema: RegisteredSchema) -> pa.Schema:
+    from firearrow.spark.bodies.jsonschema import struct_of_registered
 
-    return _arrow_fields(struct_of(text))
+    return _arrow_fields(struct_of_registered(schema))
 
 
 def _arrow_fields(fields: StructType) -> pa.Schema:

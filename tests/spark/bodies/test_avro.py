@@ -9,8 +9,10 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
 import pytest
 from fastavro import parse_schema, schemaless_writer
+from hypothesis import given
 from pyspark.errors import PythonException
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
@@ -18,9 +20,10 @@ from pyspark.sql.types import StructType
 from firearrow.errors import ConfigError
 from firearrow.spark import decoded
 from firearrow.spark.bodies.avro import AvroBodies
-from firearrow.spark.bodies.registry import FRAME
+from firearrow.spark.bodies.bodies import Undecodable
+from firearrow.spark.bodies.registry import FRAME, Registry
 from tests.spark.bodies.test_decode import both, table
-from tests.spark.registries import serving_schemas
+from tests.spark.registries import GLOBAL, serving_schemas
 
 
 def record(*fields: tuple[str, Any] | tuple[str, Any, Any], name: str = "Order") -> dict[str, Any]:
@@ -119,16 +122,15 @@ def test_a_registry_knows_what_a_body_was_written_with(spark: SparkSession) -> N
 
 
 def test_what_can_not_be_is_told(spark: SparkSession, tmp_path: Path) -> None:
-    node = record(("next", ["null", "Node"]), name="Node")
+    both_times = ["int", {"type": "long", "logicalType": "timestamp-micros"}]
     for schema, told in {
         "/no/such.avsc": r"Avro schema '/no/such.avsc': .*No such file",
         "{": r"Avro schema '{': Expecting property name",
         '"int"': "Avro schema '\"int\"': must be a record with fields",
         json.dumps(record()): "must be a record with fields",
         json.dumps(record(("a", "strin"))): "Avro schema .*: strin$",
-        json.dumps(record(("a", ["int", "string"]))): "field a can't be .* a union of several",
+        json.dumps(record(("a", both_times))): "field a can't be .* a union of int and long, not both plain",
         json.dumps(record(("a", "null"))): "field a can't be a column: null",
-        json.dumps(node): "field next can't be a column: Node",
         json.dumps(record(("a", MONEY | {"precision": 39}))): "a decimal of 39 digits",
     }.items():
         with pytest.raises(ConfigError, match=told):
@@ -144,3 +146,135 @@ def test_what_can_not_be_is_told(spark: SparkSession, tmp_path: Path) -> None:
             decoded(table(spark, []), "avro", **wrong)
     with pytest.raises(ConfigError, match="subject 's': needs a schema registry, and no other"):
         decoded(table(spark, []), "json", subject="s")
+
+
+NODE = record(
+    ("raw", "bytes"), ("rate", "double"), ("next", ["null", "Node"]),
+    ("inner", {"type": "array", "items": "Node"}), ("any", ["null", "Node", "string"]), name="Node",
+)  # fmt: skip
+LEAF = {"raw": b"\0", "rate": 0.5, "next": None, "inner": [], "any": None}
+LEAF_TEXT = '{"raw":"AA==","rate":0.5,"next":null,"inner":[],"any":null}'
+
+
+def test_a_record_in_itself_is_the_text_of_its_json() -> None:
+    bodies = AvroBodies(json.dumps(NODE))
+    assert bodies.fields() == StructType.fromDDL(
+        "raw binary, rate double, next string, inner array<string>, any struct<Node: string, string: string>"
+    )
+    far = LEAF | {"rate": float("-inf"), "next": LEAF, "any": "ä"}
+    value = bodies.decoder()(encoded(NODE, LEAF | {"next": far, "inner": [LEAF, LEAF], "any": ("Node", LEAF)}))
+    text = f'{{"raw":"AA==","rate":"-Infinity","next":{LEAF_TEXT},"inner":[],"any":"ä"}}'
+    assert value == {
+        "raw": b"\0", "rate": 0.5, "next": text, "inner": [LEAF_TEXT] * 2, "any": {"Node": LEAF_TEXT, "string": None},
+    }  # fmt: skip
+
+
+def test_a_body_of_any_depth_ends_no_process() -> None:
+    """An extension in C that calls itself for each level overflows its stack."""
+    node = record(("next", ["null", "Node"]), name="Node")
+    around = record(("id", "string"), ("node", node))
+    without = record(("id", "string"))
+    with serving_schemas({1: json.dumps(around)}, {}) as (url, _):
+        reads = AvroBodies(json.dumps(node)).decoder(), AvroBodies(json.dumps(without), Registry(url)).decoder()
+        for decode, start in zip(reads, (b"", FRAME.pack(0, 1) + b"\x02x"), strict=True):
+            assert decode(start + b"\x02" * 50 + b"\0")
+            for depth in (1000, 1_000_000):
+                with pytest.raises(Undecodable, match="recursion"):
+                    decode(start + b"\x02" * depth + b"\0")
+
+
+ADDRESS = record(("city", "string"), name="com.shop.Address")
+SIDE = {"type": "enum", "name": "Side", "symbols": ["BUY", "SELL"]}
+CHOICE = ["null", "int", "long", "double", "string", "bytes", "boolean", ADDRESS, SIDE]
+CHOICE += [{"type": "fixed", "name": "Two", "size": 2}, {"type": "array", "items": "int"}]
+CHOICE += [{"type": "map", "values": "com.shop.Address"}]
+CHOSEN = (
+    st.tuples(st.just("long"), st.integers(-(1 << 63), (1 << 63) - 1))
+    | st.tuples(st.just("double"), st.floats(allow_nan=False))
+    | st.tuples(st.just("string"), st.text(st.characters(exclude_categories=["Cs"]), max_size=5))
+    | st.tuples(st.just("bytes"), st.binary(max_size=3))
+    | st.tuples(st.just("boolean"), st.booleans())
+    | st.tuples(st.just("Address"), st.fixed_dictionaries({"city": st.sampled_from(["", "x"])}))
+    | st.tuples(st.just("Side"), st.sampled_from(["BUY", "SELL"]))
+    | st.tuples(st.just("Two"), st.binary(min_size=2, max_size=2))
+    | st.tuples(st.just("array"), st.lists(st.integers(0, 9), max_size=3))
+    | st.tuples(st.just("map"), st.dictionaries(st.sampled_from("ab"), st.just({"city": "y"}), max_size=2))
+)
+FULL_NAMES = {"Address": "com.shop.Address", "Side": "Side", "Two": "Two"}
+
+
+@given(chosen=st.none() | CHOSEN)
+def test_a_union_is_a_structure_with_the_field_of_its_type(chosen: tuple[str, Any] | None) -> None:
+    bodies = AvroBodies(json.dumps(record(("it", CHOICE))))
+    names = ["long", "double", "string", "bytes", "boolean", "Address", "Side", "Two", "array", "map"]
+    assert bodies.fields()["it"].dataType.names == names  # type: ignore[attr-defined]
+    given_value = chosen and ((FULL_NAMES[chosen[0]], chosen[1]) if chosen[0] in FULL_NAMES else chosen[1])
+    value = bodies.decoder()(encoded(record(("it", CHOICE)), {"it": given_value}))
+    held = chosen and (chosen[0], list(chosen[1].items()) if chosen[0] == "map" else chosen[1])
+    assert value == {"it": None if held is None else dict.fromkeys(names) | dict([held])}
+
+
+def test_a_union_takes_what_was_written_without_one() -> None:
+    union = [SIDE, "bytes", ADDRESS, record(("n", "int"), name="Other"), "double"]
+    written: list[tuple[Any, Any, str, Any]] = [
+        ("bytes", b"x", "bytes", b"x"), ("int", 5, "double", 5.0), (SIDE, "BUY", "Side", "BUY"),
+        (record(("n", "int"), name="Other"), {"n": 1}, "Other", {"n": 1}),
+        ([SIDE, "bytes"], ("Side", "SELL"), "Side", "SELL"),
+    ]  # fmt: skip
+    for number, (kind, value, name, found) in enumerate(written, 1):
+        with serving_schemas({number: json.dumps(record(("it", kind)))}, {}) as (url, _):
+            decode = AvroBodies(json.dumps(record(("it", union))), Registry(url)).decoder()
+            held = decode(FRAME.pack(0, number) + encoded(record(("it", kind)), {"it": value}))["it"]
+        assert {key: it for key, it in held.items() if it is not None} == {name: found}
+
+
+def test_two_types_of_one_name_have_their_full_names() -> None:
+    union = [record(("a", "int"), name=f"{space}.Line") for space in ("x", "y.z")]
+    bodies = AvroBodies(json.dumps(record(("it", union))))
+    assert bodies.fields() == StructType.fromDDL("it struct<Line: struct<a: int>, y_z_Line: struct<a: int>>")
+    value = bodies.decoder()(encoded(record(("it", union)), {"it": ("y.z.Line", {"a": 1})}))
+    assert value == {"it": {"Line": None, "y_z_Line": {"a": 1}}}
+
+
+def test_types_of_other_subjects_are_found(spark: SparkSession) -> None:
+    line = record(("sku", "string"), ("price", "com.shop.Money"), name="Line") | {"namespace": "com.shop"}
+    order = record(("line", "Line"), ("more", {"type": "array", "items": "com.shop.Line"}), ("sum", "Money"))
+    order |= {"namespace": "com.shop"}
+    money = record(("cents", "long"), name="com.shop.Money")
+    schemas = {number: json.dumps(it) for number, it in enumerate((money, line, order), 1)}
+    references = {2: [("com.shop.Money", "money")], 3: [("com.shop.Line", "line"), ("com.shop.Money", "money")]}
+    body = b"\x02a\x0a" + b"\x02\x02b\x0c\0" + b"\x0e"
+    subjects = {"money": 1, "line": 2, "orders": 3}
+    with serving_schemas(schemas, subjects, references=references) as (url, _):
+        rows = decoded(table(spark, [FRAME.pack(0, 3) + body]), "avro", registry=url, subject="orders")
+        first, second = Row(sku="a", price=Row(cents=5)), Row(sku="b", price=Row(cents=6))
+        assert both(rows) == [(Row(line=first, more=[second], sum=Row(cents=7)), None)]
+
+
+def test_an_id_of_another_schema_stops_no_other_body() -> None:
+    """A producer can write any id."""
+    schemas = {1: json.dumps(record(("n", "int"))), 2: '"strin"', 3: "{", 4: json.dumps(record(("a", "gone.Type")))}
+    with serving_schemas(schemas, {}, references={4: [("gone.Type", "gone")]}) as (url, _):
+        decode = AvroBodies(schemas[1], Registry(url)).decoder()
+        for schema_id, told in {
+            2: "schema 2 of the registry is no Avro schema: strin", 3: "is no Avro schema: Expecting",
+            4: "has no /subjects/gone/versions/1", 5: "schema 5 is not in the registry",
+        }.items():  # fmt: skip
+            for _ in range(2):
+                with pytest.raises(Undecodable, match=told):
+                    decode(FRAME.pack(0, schema_id) + b"\x02")
+        assert decode(FRAME.pack(0, 1) + b"\x02") == {"n": 1}
+    with (
+        serving_schemas({1: "{}"}, {}, more={"schemaType": "JSON"}) as (url, _),
+        pytest.raises(Undecodable, match="/schemas/ids/1 is JSON, not AVRO"),
+    ):
+        AvroBodies(schemas[1], Registry(url)).decoder()(FRAME.pack(0, 1) + b"\x02")
+
+
+def test_apicurio_names_schemas_by_eight_bytes() -> None:
+    schema = json.dumps(record(("n", "int")))
+    with serving_schemas({7: schema}, {"default/orders": 7}, apicurio="v2") as (url, _):
+        decode = AvroBodies(schema, Registry(url)).decoder()
+        assert decode(b"\0" + (GLOBAL + 7).to_bytes(8) + b"\x02") == {"n": 1}
+        with pytest.raises(Undecodable, match=f"schema {GLOBAL + 8} is not in the registry"):
+            decode(b"\0" + (GLOBAL + 8).to_bytes(8) + b"\x02")

@@ -10,8 +10,8 @@ from pyspark.sql import Row, SparkSession
 
 from firearrow.errors import ConfigError
 from firearrow.spark import decoded
-from firearrow.spark.bodies.jsonschema import struct_of
-from firearrow.spark.bodies.registry import FRAME
+from firearrow.spark.bodies.jsonschema import struct_of, struct_of_registered
+from firearrow.spark.bodies.registry import FRAME, JSON, Registry
 from tests.spark.bodies.test_decode import both, table
 from tests.spark.registries import serving_schemas
 
@@ -43,12 +43,34 @@ def test_what_can_not_be_is_told() -> None:
     for schema, told in {
         "{": "JSON schema '{': Expecting property name",
         '{"type": "string"}': "must be of an object with properties",
-        of(a={"$ref": "#"}): "JSON schema: # contains itself: no column can",
         of(a={"$ref": "#/definitions/b"}): "JSON schema: #/definitions/b is not in it",
         of(a={"$ref": "other.json#/a"}): "JSON schema: other.json#/a is not in it",
     }.items():
         with pytest.raises(ConfigError, match=told):
             struct_of(schema)
+
+
+def test_a_schema_in_itself_is_text() -> None:
+    node = {"type": "object", "properties": {"v": {"type": "integer"}, "inner": {"type": "array"}}}
+    node["properties"]["inner"]["items"] = {"$ref": "#/$defs/node"}  # type: ignore[index]
+    schema = of(self={"$ref": "#"}, tree={"$ref": "#/$defs/node"}, more={"$defs": {"node": node}})
+    assert struct_of(schema).simpleString() == "struct<self:string,tree:struct<v:bigint,inner:array<string>>>"
+
+
+def test_schemas_of_other_subjects_are_found_by_name_and_by_id() -> None:
+    money = json.dumps({"$defs": {"money": {"$ref": "#/$defs/cents"}, "cents": {"type": "integer"}}})
+    line = of(price={"$ref": "https://x/money.json#/$defs/money"}, self={"$ref": "#"}, more={"$id": "https://x/l/line"})
+    more = {"$id": "https://x/l/order"}
+    schema = of(
+        line={"$ref": "line.json"}, same={"$ref": "line"}, price={"$ref": "../money.json#/$defs/money"}, more=more
+    )
+    references = {2: [("https://x/money.json", "money")], 3: [("line.json", "line")]}
+    subjects = {"money": 1, "line": 2, "order": 3}
+    kind = {"schemaType": "JSON"}
+    with serving_schemas({1: money, 2: line, 3: schema}, subjects, references=references, more=kind) as (url, _):
+        found = struct_of_registered(Registry(url).latest("order", JSON))
+    inner = "struct<price:bigint,self:string>"
+    assert found.simpleString() == f"struct<line:{inner},same:{inner},price:bigint>"
 
 
 def test_a_registry_has_the_schema_of_framed_bodies(spark: SparkSession) -> None:
@@ -59,7 +81,7 @@ def test_a_registry_has_the_schema_of_framed_bodies(spark: SparkSession) -> None
     with serving_schemas({1: schema}, {"o": 1}, more={"schemaType": "JSON"}) as (url, _):
         rows = decoded(table(spark, bodies), "json", registry=url, subject="o")
         assert both(rows) == [(Row(id="o-1", n=5), None), *others]
-        with pytest.raises(ConfigError, match="is not one whole AVRO schema"):
+        with pytest.raises(ConfigError, match="is JSON, not AVRO"):
             decoded(table(spark, bodies), "avro", registry=url, subject="o")
     inferred = decoded(table(spark, bodies), "json", registry="http://127.0.0.1:1")
     assert both(inferred) == [(Row(id="o-1", n=5), None), *others]

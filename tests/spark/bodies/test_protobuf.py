@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import base64
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
-from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, timestamp_pb2
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, struct_pb2, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from pyspark.sql import Row, SparkSession
 from pyspark.sql.types import StructType
@@ -15,8 +16,10 @@ from pyspark.sql.types import StructType
 from firearrow.errors import ConfigError
 from firearrow.spark import decoded
 from firearrow.spark.bodies.bodies import Undecodable
-from firearrow.spark.bodies.protobuf import ProtoBodies
+from firearrow.spark.bodies.protobuf import ProtoBodies, of_registry
+from firearrow.spark.bodies.registry import PROTOBUF, Registry
 from tests.spark.bodies.test_decode import both, table
+from tests.spark.registries import GLOBAL, serving_schemas
 
 ONE, MANY = Field.LABEL_OPTIONAL, Field.LABEL_REPEATED
 
@@ -130,7 +133,7 @@ def test_a_far_message_has_a_long_index() -> None:
     for number in range(101):
         file.message_type.add(name=f"M{number}").field.add(name="a", number=1, type=Field.TYPE_STRING, label=ONE)
     found = descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString()
-    decode = ProtoBodies(found, "M100", framed=True).decoder()
+    decode = ProtoBodies(found, "M100", Registry("http://127.0.0.1:1")).decoder()
     assert decode(b"\0\0\0\0\x01\x02\xc8\x01\x0a\x01x") == {"a": "x"}
     with pytest.raises(Undecodable, match="the body is another message than M100"):
         decode(b"\0\0\0\0\x01\x02\xc6\x01\x0a\x01x")
@@ -140,7 +143,6 @@ def test_what_can_not_be_is_told(spark: SparkSession, file: str, tmp_path: Path)
     (tmp_path / "none.desc").write_bytes(b"text")
     for path, message, told in [
         (file, "shop.Ordr", "Protobuf message 'shop.Ordr' is not in the descriptors$"),
-        (file, "shop.Node", "Protobuf message 'shop.Node' contains itself: no column can$"),
         (file, "shop.Empty", "Protobuf message 'shop.Empty' has no fields$"),
         ("/no/such.desc", "shop.Order", "Protobuf descriptors '/no/such.desc': .*No such file"),
         (str(tmp_path / "none.desc"), "shop.Order", "Protobuf descriptors: "),
@@ -150,3 +152,143 @@ def test_what_can_not_be_is_told(spark: SparkSession, file: str, tmp_path: Path)
         with pytest.raises(ConfigError, match=told):
             decoded(table(spark, []), "protobuf", path, message=message)
     assert "text" not in repr(ProtoBodies(b"text", "shop.Order"))
+
+
+def test_a_message_in_itself_is_the_text_of_its_json() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="tree.proto", package="t", syntax="proto3")
+    file.dependency.append("google/protobuf/struct.proto")
+    tree = file.message_type.add(name="Tree")
+    tree.field.add(name="raw_name", number=1, type=Field.TYPE_BYTES, label=ONE)
+    tree.field.add(name="left", number=2, type=Field.TYPE_MESSAGE, label=ONE, type_name=".t.Tree")
+    tree.field.add(name="inner", number=3, type=Field.TYPE_MESSAGE, label=MANY, type_name=".t.Tree")
+    extra = ".google.protobuf.Struct"
+    tree.field.add(name="extra", number=4, type=Field.TYPE_MESSAGE, label=ONE, type_name=extra)
+    struct = descriptor_pb2.FileDescriptorProto()
+    struct_pb2.DESCRIPTOR.CopyToProto(struct)
+    bodies = ProtoBodies(descriptor_pb2.FileDescriptorSet(file=[struct, file]).SerializeToString(), "t.Tree")
+    assert bodies.fields() == StructType.fromDDL("raw_name binary, left string, inner array<string>, extra string")
+    leaf = b"\x0a\x01\0"  # raw_name
+    struct_bytes = struct_pb2.Struct()
+    struct_bytes.update({"ä": [1, None]})
+    extra_bytes = b"\x22" + bytes([struct_bytes.ByteSize()]) + struct_bytes.SerializeToString()
+    decode = bodies.decoder()
+    assert decode(b"\x12\x05\x12\x03" + leaf + b"\x1a\x03" + leaf + extra_bytes) == {
+        "raw_name": b"", "left": '{"left":{"raw_name":"AA=="}}', "inner": ['{"raw_name":"AA=="}'],
+        "extra": '{"ä":[1.0,null]}',
+    }  # fmt: skip
+    deep = b""
+    for _ in range(150):  # Protobuf takes 100 levels
+        deep = b"\x12" + bytes([len(deep) & 127 | 128, len(deep) >> 7]) + deep
+    with pytest.raises(Undecodable, match=r"the body is no t.Tree"):
+        decode(deep)
+
+
+def test_a_field_of_oneof_is_null_unless_it_is_the_one() -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="one.proto", syntax="proto3")
+    one = file.message_type.add(name="One")
+    one.oneof_decl.add(name="it")
+    for number, (name, kind) in enumerate((("a", Field.TYPE_STRING), ("b", Field.TYPE_INT32)), 1):
+        one.field.add(name=name, number=number, type=kind, label=ONE, oneof_index=0)
+    decode = ProtoBodies(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString(), "One").decoder()
+    assert [decode(body) for body in (b"\x10\0", b"\x0a\0", b"")] == [
+        {"a": None, "b": 0}, {"a": "", "b": None}, {"a": None, "b": None},
+    ]  # fmt: skip
+
+
+def text_of(file: descriptor_pb2.FileDescriptorProto) -> str:
+    """A schema as a registry serves it: each file has the same name."""
+    other = descriptor_pb2.FileDescriptorProto()
+    other.CopyFrom(file)
+    other.name = "default"
+    return base64.b64encode(other.SerializeToString()).decode()
+
+
+def money_and_order() -> tuple[str, str, str]:
+    """A file, one that imports it, and a newer version of this one, with another message before its first."""
+    money = descriptor_pb2.FileDescriptorProto(package="shop", syntax="proto3")
+    money.message_type.add(name="Money").field.add(name="cents", number=1, type=Field.TYPE_INT64, label=ONE)
+    order = descriptor_pb2.FileDescriptorProto(package="shop", syntax="proto3")
+    order.dependency.extend(["shop/money.proto", "google/protobuf/timestamp.proto", "confluent/meta.proto"])
+    first = order.message_type.add(name="Order")
+    message = Field.TYPE_MESSAGE
+    first.field.add(name="sum", number=1, type=message, label=ONE, type_name=".shop.Money")
+    first.field.add(name="at", number=2, type=message, label=ONE, type_name=".google.protobuf.Timestamp")
+    newer = descriptor_pb2.FileDescriptorProto()
+    newer.CopyFrom(order)
+    del newer.message_type[:]
+    newer.message_type.add(name="Note").field.add(name="text", number=1, type=Field.TYPE_STRING, label=ONE)
+    newer.message_type.add().CopyFrom(first)
+    newer.message_type[1].field.add(name="note", number=3, type=message, label=ONE, type_name=".shop.Note")
+    return text_of(money), text_of(order), text_of(newer)
+
+
+REFERENCES = {2: [("shop/money.proto", "g/money")], 3: [("shop/money.proto", "g/money")]}
+SUBJECTS = {"g/money": 1, "g/order": 3, "g/old": 2}
+
+
+def test_a_registry_has_the_descriptors(spark: SparkSession) -> None:
+    """A body names the place of its message in the file of its own schema."""
+    schemas = dict(enumerate(money_and_order(), 1))
+    old, new = b"\0\0\0\0\x02" + b"\0", b"\0\0\0\0\x03" + b"\x02\x02"
+    note, unknown, money = b"\0\0\0\0\x03" + b"\0", b"\0\0\0\0\x09\0", b"\0\0\0\0\x01\0"
+    sum_ = b"\x0a\x02\x08\x05"
+    bodies = [old + sum_, new + sum_ + b"\x1a\x03\x0a\x01n", note + b"\x0a\x01n", unknown + sum_, money + b"\x08\x05"]
+    more = {"schemaType": "PROTOBUF"}
+    with serving_schemas(schemas, SUBJECTS, references=REFERENCES, more=more) as (url, asked):
+        rows = decoded(table(spark, bodies), "protobuf", registry=url, subject="g/order", message="shop.Order")
+        assert both(rows) == [
+            (Row(sum=Row(cents=5), at=None, note=None), None),
+            (Row(sum=Row(cents=5), at=None, note=Row(text="n")), None),
+            *((None, body) for body in bodies[2:]),
+        ]
+        registry = Registry(url)
+        first = of_registry(registry, registry.latest("g/order", PROTOBUF), None)
+        assert first.message == "shop.Note"
+        reasons = []
+        for body in bodies[3:]:
+            with pytest.raises(Undecodable) as wrong:
+                first.decoder()(body)
+            reasons.append(str(wrong.value))
+        assert reasons == ["schema 9 is not in the registry", "Protobuf message 'shop.Note' is not in the descriptors"]
+        with pytest.raises(ConfigError, match=r"'shop.Money' is not in schema 3, but in one that it imports"):
+            of_registry(registry, registry.latest("g/order", PROTOBUF), "shop.Money")
+        assert all(path.endswith("?format=serialized") for path in asked)
+
+
+def test_apicurio_names_the_message() -> None:
+    schemas = dict(enumerate(money_and_order(), 1))
+    more = {"schemaType": "PROTOBUF"}
+    sum_ = b"\x0a\x02\x08\x05"
+    with serving_schemas(schemas, SUBJECTS, references=REFERENCES, more=more, apicurio="v2") as (url, _):
+        registry = Registry(url)
+        decode = of_registry(registry, registry.latest("g/order", PROTOBUF), "shop.Order").decoder()
+        old, new = (b"\0" + (GLOBAL + number).to_bytes(8) for number in (2, 3))
+        value = {"sum": {"cents": 5}, "at": None, "note": None}
+        for named in (old + b"\x07\x0a\x05Order", new + b"\x0c\x0a\x0ashop.Order", old + b"\0"):
+            assert decode(named + sum_) == value
+        for other in (new + b"\x06\x0a\x04Note", new + b"\0"):
+            with pytest.raises(Undecodable, match=r"another message than shop.Order"):
+                decode(other + sum_)
+        for wrong in (
+            new,
+            new + b"\x07\x0a",
+            new + b"\x07\x0a\x06Order",
+            new + b"\xff\xff\xff\xff\xff",
+            new + b"\x03\x12\x01a",
+        ):
+            with pytest.raises(Undecodable, match=r"the body is no shop.Order: it "):
+                decode(wrong)
+
+
+def test_a_registry_without_descriptors_is_told() -> None:
+    no_import = descriptor_pb2.FileDescriptorProto(dependency=["gone.proto"])
+    texts = {1: 'syntax = "proto3";', 2: text_of(no_import), 3: text_of(descriptor_pb2.FileDescriptorProto())}
+    with serving_schemas(texts, {"a": 1, "b": 2, "c": 3}, more={"schemaType": "PROTOBUF"}) as (url, _):
+        registry = Registry(url)
+        for subject, told in {
+            "a": "Protobuf schema 1: the registry has only its source; give a descriptor file",
+            "b": "Protobuf schema 2: the registry lacks the import 'gone.proto'",
+            "c": "Protobuf schema 3 has no message",
+        }.items():
+            with pytest.raises(ConfigError, match=told):
+                of_registry(registry, registry.latest(subject, PROTOBUF), None)

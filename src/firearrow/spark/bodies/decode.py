@@ -21,8 +21,8 @@ from pyspark.sql.types import BinaryType, BooleanType, StringType, StructField, 
 
 from firearrow.errors import ConfigError
 from firearrow.spark.bodies.bodies import Bodies, decoded_values
-from firearrow.spark.bodies.jsonschema import struct_of
-from firearrow.spark.bodies.registry import FRAME, JSON, Registry
+from firearrow.spark.bodies.jsonschema import struct_of_registered
+from firearrow.spark.bodies.registry import JSON, PROTOBUF, Registry
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -55,8 +55,8 @@ def decoded(
     - ``protobuf``: the ``message`` of that full name in ``schema``, the name of a descriptor file.
 
     With ``registry``, the URL of a schema registry, bodies begin with the id of the schema that they were written with.
-    In JSON and Avro the newest schema of ``subject`` has the fields if no ``schema`` is given. Protobuf always needs a
-    descriptor file.
+    The newest schema of ``subject`` has the fields if no ``schema`` is given. Protobuf's ``message`` is then the first
+    one by default.
 
     If a body is not of this format, or a field not of its type, ``value`` is null and ``undecoded`` is the body. A
     message without a body (null) has neither.
@@ -68,18 +68,16 @@ def decoded(
     _require_arguments(body_format, schema, message, registry, subject)
     _require_columns(messages)
     if body_format == "json":
-        body = _text(F.col("body")) if registry is None else _text(_unframed())
+        body = _text(F.col("body")) if registry is None else _text(_unframed(Registry(registry)))
         if schema is not None:
             return _json(messages, body, _fields(schema))
         if registry is None or subject is None:
             return _json(messages, body, _inferred(messages, body, sample))
-        return _json(messages, body, struct_of(Registry(registry).latest(subject, JSON)))
+        return _json(messages, body, struct_of_registered(Registry(registry).latest(subject, JSON)))
     text = schema if isinstance(schema, str) else None
     if body_format == "avro":
         return _in_workers(messages, _avro(text, registry, subject))
-    assert text is not None
-    assert message is not None
-    return _in_workers(messages, _protobuf(text, message, registry))
+    return _in_workers(messages, _protobuf(text, message, registry, subject))
 
 
 def _require_arguments(
@@ -88,7 +86,7 @@ def _require_arguments(
     """Raise ConfigError for missing arguments, and for arguments without effect."""
     if body_format != "json" and isinstance(schema, StructType):
         raise ConfigError(f"{body_format} bodies: the schema must be a text, not a StructType")
-    if body_format == "protobuf" and (schema is None or message is None):
+    if body_format == "protobuf" and subject is None and (schema is None or message is None):
         raise ConfigError("protobuf bodies: give a descriptor file as schema, and a message's name")
     if body_format != "protobuf" and message is not None:
         raise ConfigError(f"{body_format} bodies have no message {message!r}: for protobuf only")
@@ -139,11 +137,11 @@ def _text(body: Column) -> Column:
     return F.try_validate_utf8(body.cast("string"))
 
 
-def _unframed() -> Column:
-    """Return the body behind the frame of ``registry``; null if it has none."""
+def _unframed(registry: Registry) -> Column:
+    """Return the body behind the frame of a registry; null if it has none."""
     body = F.col("body")
-    framed = F.startswith(body, F.lit(b"\0")) & (F.length(body) >= FRAME.size)
-    return F.when(framed, F.substring(body, FRAME.size + 1, 1 << 30))
+    framed = F.startswith(body, F.lit(b"\0")) & (F.length(body) > registry.id_bytes)
+    return F.when(framed, F.substring(body, registry.id_bytes + 2, 1 << 30))
 
 
 def _is_one_value(text: Column) -> Column:
@@ -194,20 +192,26 @@ def _inferred(messages: DataFrame, text: Column, sample: int) -> StructType:
 
 
 def _avro(schema: str | None, registry: str | None, subject: str | None) -> Bodies:
-    from firearrow.spark.bodies.avro import AvroBodies, given_schema  # needs fastavro
+    from firearrow.spark.bodies.avro import AvroBodies, given_schema, self_contained  # needs fastavro
 
     asked = None if registry is None else Registry(registry)
     if schema is not None:
         return AvroBodies(given_schema(schema), asked)
     assert asked is not None
     assert subject is not None
-    return AvroBodies(asked.latest(subject), asked)
+    return AvroBodies(self_contained(asked.latest(subject)), asked)
 
 
-def _protobuf(schema: str, message: str, registry: str | None) -> Bodies:
-    from firearrow.spark.bodies.protobuf import ProtoBodies, given_descriptors  # needs protobuf
+def _protobuf(schema: str | None, message: str | None, registry: str | None, subject: str | None) -> Bodies:
+    from firearrow.spark.bodies.protobuf import ProtoBodies, given_descriptors, of_registry  # needs protobuf
 
-    return ProtoBodies(given_descriptors(schema), message, framed=registry is not None)
+    asked = None if registry is None else Registry(registry)
+    if schema is not None:
+        assert message is not None
+        return ProtoBodies(given_descriptors(schema), message, asked)
+    assert asked is not None
+    assert subject is not None
+    return of_registry(asked, asked.latest(subject, PROTOBUF), message)
 
 
 def _in_workers(messages: DataFrame, bodies: Bodies) -> DataFrame:
