@@ -3,30 +3,36 @@ doubles nothing."""
 
 from __future__ import annotations
 
+import base64
 import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
 from threading import Event
 from time import sleep
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from firearrow.errors import ConfigError
-from firearrow.lake.filling import Lake, LakeFilling, TableStatus
+from firearrow.lake.filling import RETRY_SECONDS, Lake, LakeFilling, TableStatus, fill, topic_source, typed_table
 from firearrow.lake.instances import LIFE_SECONDS, Instances
 from firearrow.lake.monitoring import serving
 from firearrow.lake.spec import TableSpec
+from firearrow.spark.bodies.registry import FRAME
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.store.engine import MessageStore
 from tests.broker.fakes import HandClock
 from tests.spark.jobs.archiver import forking
 from tests.spark.jobs.inline import Inline
+from tests.spark.registries import serving_schemas
 from tests.store.stores import append, opened, settle
 
 SPEC = TableSpec(topics="orders.*", schema="number long")
@@ -52,8 +58,10 @@ def numbers(lake: Path, table: str) -> list[int]:
     return sorted(pa.table(DeltaTable(str(lake / table)).to_pyarrow_table())["number"].to_pylist())
 
 
-def filling(root: Path, lake: Path, *specs: TableSpec, instances: Instances | None = None) -> LakeFilling:
-    return LakeFilling(Inline(), Lake({"path": str(root)}, str(lake), specs), instances=instances)
+def filling(
+    root: Path, lake: Path, *specs: TableSpec, instances: Instances | None = None, clock: HandClock | None = None
+) -> LakeFilling:
+    return LakeFilling(Inline(), Lake({"path": str(root)}, str(lake), specs), instances=instances, clock=clock)
 
 
 def test_topics_become_tables_as_they_come(tmp_path: Path) -> None:
@@ -145,6 +153,101 @@ def test_instances_share_the_tables(tmp_path: Path) -> None:
         assert set(works[0].statuses) == {*topics}
         both[0].leave()
         assert not (dead.parent / "a").exists()
+
+
+def framed(schema_id: int, body: bytes) -> bytes:
+    return FRAME.pack(0, schema_id) + body
+
+
+def avro_of(*fields: str) -> str:
+    parts = [{"name": name, "type": ["null", "long"], "default": None} for name in fields]
+    return json.dumps({"type": "record", "name": "Order", "fields": parts})
+
+
+def json_of(*fields: str) -> str:
+    return json.dumps({"type": "object", "properties": {name: {"type": "integer"} for name in fields}})
+
+
+def protobuf_of(*fields: str) -> str:
+    file = FileDescriptorProto(syntax="proto3")
+    message = file.message_type.add(name="Order")
+    for number, name in enumerate(fields, 1):
+        message.field.add(name=name, number=number, type=Field.TYPE_INT64, label=Field.LABEL_OPTIONAL)
+    return base64.b64encode(file.SerializeToString()).decode()
+
+
+@pytest.mark.parametrize(
+    ("kind", "schema_of", "bodies"),
+    [
+        ("json", json_of, (b'{"number": 1}', b'{"number": 2, "cents": 3}')),
+        ("avro", avro_of, (b"\x02\x02", b"\x02\x04\x02\x06")),
+        ("protobuf", protobuf_of, (b"\0\x08\x01", b"\0\x08\x02\x10\x03")),
+    ],
+)
+def test_a_field_of_a_new_schema_is_a_column_with_its_first_message(
+    tmp_path: Path, kind: Any, schema_of: Callable[..., str], bodies: tuple[bytes, bytes]
+) -> None:
+    root, lake = tmp_path / "store", tmp_path / "lake"
+    schemas, subjects = {7: schema_of("number")}, {"orders-value": 7}
+    more = {} if kind == "avro" else {"schemaType": kind.upper()}
+    with opened(root) as store, serving_schemas(schemas, subjects, more=more) as (url, asked):
+        configure(root, {"orders": {}})
+        spec = TableSpec(topics="orders", bodies=kind, registry=url, subject="orders-value")
+        old, new = framed(7, bodies[0]), framed(5, bodies[1])  # a lower id: another subject had this schema before
+        work = filling(root, lake, spec)
+        append(store, old, "orders", 0)
+        settle(store)
+        work.round()
+        work.round()
+        assert sum(path.startswith("/subjects/orders-value/versions/latest") for path in asked) == 2
+
+        # a decoder with the old schema leaves a body with the new one for later
+        table = typed_table(str(lake), "orders", spec)
+        schemas[5], subjects["orders-value"] = schema_of("number", "cents"), 5
+        append(store, new, "orders", 0)
+        settle(store)
+        opener, settings = topic_source({"path": str(root)}, "orders")
+        assert fill(Inline(), opener, table, settings).undecoded == 1
+        held = pa.table(DeltaTable(str(lake / "orders__undecoded")).to_pyarrow_table())
+        assert held["reason"].to_pylist() == ["the body has a newer schema than the table"]
+
+        for body in (old, new, old):
+            append(store, body, "orders", 0)
+        settle(store)
+        work.round()
+        rows = pa.table(DeltaTable(str(lake / "orders")).to_pyarrow_table()).sort_by("_offset")
+        null = 0 if kind == "protobuf" else None  # a field without presence has its default
+        assert rows["number"].to_pylist() == [1, 2, 1, 2, 1]
+        assert rows["cents"].to_pylist() == [None, 3, null, 3, null]
+        assert pa.table(DeltaTable(str(lake / "orders__undecoded")).to_pyarrow_table()).num_rows == 0
+
+
+def test_messages_whose_schema_comes_late_are_decoded_after_ten_minutes(tmp_path: Path) -> None:
+    root, lake, clock = tmp_path / "store", tmp_path / "lake", HandClock()
+    schemas = {1: avro_of("number")}
+    with opened(root) as store, serving_schemas(schemas, {"orders-value": 1}) as (url, _):
+        configure(root, {"orders": {}})
+        spec = TableSpec(topics="orders", bodies="avro", registry=url, subject="orders-value")
+        work = filling(root, lake, spec, clock=clock)
+        for schema_id, number in ((1, b"\x02"), (2, b"\x04"), (3, b"\x06")):
+            append(store, framed(schema_id, b"\x02" + number), "orders", 0)
+        settle(store)
+        work.round()
+        held = pa.table(DeltaTable(str(lake / "orders__undecoded")).to_pyarrow_table())
+        assert held["reason"].to_pylist() == [f"schema {number} is not in the registry" for number in (2, 3)]
+        schemas[2] = avro_of("number")
+        clock.seconds += RETRY_SECONDS - 1
+        work.round()
+        assert numbers(lake, "orders") == [1]
+        clock.seconds += 1
+        work.round()
+        assert numbers(lake, "orders") == [1, 2]
+        assert work.statuses["orders"].rows == 2
+        assert work.statuses["orders"].trouble == ""
+        append(store, framed(2, b"\x02\x08"), "orders", 0)
+        settle(store)
+        work.round()
+        assert numbers(lake, "orders") == [1, 2, 4]
 
 
 def get(port: int, path: str) -> tuple[int, str]:

@@ -43,6 +43,7 @@ log = logging.getLogger(__name__)
 
 LAG_SECONDS: Final = 60.0
 UPKEEP_SECONDS: Final = 3600.0
+RETRY_SECONDS: Final = 600.0  # schemas are registered before their messages are sent, so few messages wait
 _ROUNDS_OF_LAG: Final = 3  # a message waits one round at most, and its step takes time
 
 
@@ -114,6 +115,11 @@ class _Filled:
     decoder: BodyDecoder
     table: TypedTable
     archiver: Archiver
+    retried_ms: int
+
+    def is_due(self, now_ms: int) -> bool:
+        """Tell whether a registry can know more schemas of undecoded messages by now."""
+        return bool(self.spec.registry) and now_ms - self.retried_ms >= 1000 * RETRY_SECONDS
 
 
 @dataclass(frozen=True)
@@ -249,15 +255,20 @@ class LakeFilling:
         return status.steps > before
 
     def _filled_table(self, topic: str, spec: TableSpec) -> _Filled:
-        """Return the table of a topic, brought to the present schema."""
+        """Return the table of a topic, brought to the present schema.
+
+        Undecoded messages are decoded again if the schema has changed. With a registry, this happens from time to time,
+        too: it may know the schemas of their ids by now.
+        """
         decoder = decoder_of(spec)
         known = self._filled.get(topic)
-        if known is not None and known.spec == spec and known.decoder == decoder:
+        now_ms = self._clock.now_ms()
+        if known is not None and known.spec == spec and known.decoder == decoder and not known.is_due(now_ms):
             return known
         table = typed_table(self._lake.root, topic, spec, decoder)
         table.evolve(self._workers)
-        table.retry(self._workers)
+        self.statuses[topic].rows += table.retry(self._workers)
         opener, settings = topic_source(self._lake.options, topic)
         archiver = Archiver(self._workers, opener, table, settings, self._origin)
-        self._filled[topic] = _Filled(spec, decoder, table, archiver)
+        self._filled[topic] = _Filled(spec, decoder, table, archiver, now_ms)
         return self._filled[topic]
