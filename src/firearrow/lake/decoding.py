@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
@@ -13,8 +14,8 @@ from firearrow.errors import ConfigError
 from firearrow.lake.fields import fields_of
 from firearrow.lake.jsonbodies import json_values
 from firearrow.lake.spec import TableSpec
-from firearrow.spark.bodies.bodies import Bodies, Undecodable, decoded_values
-from firearrow.spark.bodies.registry import AVRO, JSON, PROTOBUF, RegisteredSchema, Registry, kept_if_found
+from firearrow.spark.bodies.bodies import Bodies, decoded_values
+from firearrow.spark.bodies.registry import AVRO, JSON, PROTOBUF, SCHEMAS_KEPT_MAX, RegisteredSchema, Registry
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
@@ -81,9 +82,9 @@ class SingleBodies:
 
 @dataclass(frozen=True)
 class RegisteredBodies:
-    """Decoder of the newest schema of a subject in a registry, as far as its reader knows.
+    """Decoder with the newest schema of a subject in a registry, which was ``schema_id`` when the decoder was made.
 
-    A body that is written with a newer one is not decoded: its new fields would be lost. It is decoded again once the
+    A body that is written with a newer one does not decode: its new fields would be lost. It is decoded again once the
     table has their columns.
     """
 
@@ -101,24 +102,34 @@ class RegisteredBodies:
         """Decode bodies."""
         found = self.decoder.decode(bodies)
         frames = pc.binary_slice(bodies, 0, 1 + self.registry.id_bytes)
-        newer = [frame for frame in frames.unique().to_pylist() if frame is not None and self._is_newer(frame)]
+        newer = self._perhaps_newer({frame for frame in frames.unique().to_pylist() if frame is not None})
         if not newer:
             return found
-        is_newer = pc.is_in(frames, pa.array(newer, frames.type))
+        is_newer = pc.is_in(frames, pa.array(sorted(newer), frames.type))
         reasons = dict.fromkeys(pc.indices_nonzero(is_newer).to_pylist(), "the body has a newer schema than the table")
         return DecodedBodies(pc.if_else(is_newer, None, found.values), found.reasons | reasons)
 
-    def _is_newer(self, frame: bytes) -> bool:
-        """Tell whether the schema of a frame can be newer than the columns.
+    def _perhaps_newer(self, frames: set[bytes]) -> set[bytes]:
+        """Return the frames of bodies whose schemas can be newer than the columns.
 
-        Ids do not tell the order: a registry gives the same schema the same id in each subject.
+        Ids do not tell the order, because a registry gives the same schema the same id in each subject. But while the
+        decoder's schema still is the newest one, the schemas of all bodies that are stored already are older.
         """
-        try:
-            schema_id, _ = self.registry.unframed(frame)
-        except Undecodable:
-            return False
-        newest = self.schema_id
-        return schema_id != newest and not _is_older(self.registry, self.subject, self.kind, newest, schema_id)
+        own = b"\0" + self.schema_id.to_bytes(self.registry.id_bytes)
+        older = _older_frames(self.registry, self.subject, self.schema_id)
+        others = {frame for frame in frames if len(frame) == len(own) and frame[0] == 0} - {own} - older
+        if others and self.registry.latest(self.subject, self.kind).schema_id != self.schema_id:
+            return others
+        if len(older) + len(others) > SCHEMAS_KEPT_MAX:  # most of them are no ids at all
+            older.clear()
+        older |= others
+        return set()
+
+
+@lru_cache(maxsize=SCHEMAS_KEPT_MAX)
+def _older_frames(registry: Registry, subject: str, schema_id: int) -> set[bytes]:
+    """Return the frames that are known to have older schemas. The set grows in each worker."""
+    return set()
 
 
 def decoder_of(spec: TableSpec) -> BodyDecoder:
@@ -158,16 +169,6 @@ def _of_registered(spec: TableSpec, registry: Registry, schema: RegisteredSchema
     from firearrow.spark.bodies.protobuf import of_registry  # needs protobuf
 
     return SingleBodies(of_registry(registry, schema, spec.message))
-
-
-@kept_if_found
-def _is_older(registry: Registry, subject: str, kind: str, newest: int, schema_id: int) -> bool | None:
-    """Return True if ``newest`` still is the newest schema, so that a body with ``schema_id`` has an older one.
-
-    None, which is not kept, if there is a newer schema.
-    """
-    assert schema_id != newest
-    return True if registry.latest(subject, kind).schema_id == newest else None
 
 
 def _text_of(schema: str) -> str:

@@ -24,11 +24,11 @@ import re
 import struct
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache, wraps
+from functools import lru_cache
 from http.client import HTTPException
-from typing import Any, Final, ParamSpec, TypeVar
+from typing import Any, Final
 from urllib.parse import parse_qsl, quote, unquote, urlsplit, urlunsplit
 
 from firearrow.errors import ConfigError, FirearrowError
@@ -46,34 +46,6 @@ _OPTIONS: Final[dict[str, Mapping[str, str]]] = {
     "v2": {"id": "globalId", "bytes": "8"},
     "v3": {"id": "contentId", "bytes": "4"},
 }
-
-
-P = ParamSpec("P")
-R = TypeVar("R")
-
-
-class _Nothing(Exception):
-    """There is no result to keep."""
-
-
-def kept_if_found(function: Callable[P, R | None]) -> Callable[P, R | None]:
-    """Keep the results of a function. None is not kept: it may be there later."""
-
-    @lru_cache(maxsize=SCHEMAS_KEPT_MAX)
-    def kept(*args: Any) -> R:
-        found = function(*args)  # type: ignore[call-arg]
-        if found is None:
-            raise _Nothing
-        return found
-
-    @wraps(function)
-    def found_or_none(*args: P.args, **_: P.kwargs) -> R | None:
-        try:
-            return kept(*args)
-        except _Nothing:
-            return None
-
-    return found_or_none
 
 
 def require_frame(body: bytes, id_bytes: int = FRAME.size - 1) -> tuple[int, bytes]:
@@ -299,7 +271,21 @@ def _asked(registry: Registry, path: str) -> bytes | None:
         raise FirearrowError(f"schema registry {registry}: {error} for {path}") from error
 
 
-@kept_if_found
+class _UnknownSchema(Exception):
+    """The registry does not know an id. This is not cached, because the id may be registered later."""
+
+
+@lru_cache(maxsize=SCHEMAS_KEPT_MAX)
+def _known(registry: Registry, path: str, kind: str) -> _Found:
+    found = _schema_at(registry, path, kind)
+    if found is None:
+        raise _UnknownSchema
+    return found
+
+
 def _kept(registry: Registry, path: str, kind: str) -> _Found | None:
     """Return the schema of an id or a version, which never changes; None if there is none yet."""
-    return _schema_at(registry, path, kind)
+    try:
+        return _known(registry, path, kind)
+    except _UnknownSchema:
+        return None
