@@ -33,7 +33,8 @@ class Content:
         if known not in self.schemas:
             return None
         of = [{"name": name, "subject": subject, "version": 1} for name, subject in self.references.get(known, ())]
-        return {"id": known, "schema": self.schemas[known], **({"references": of} if of else {}), **self.more}
+        answer = {"schema": self.schemas[known], **({"references": of} if of else {}), **self.more}
+        return {"id": known, **answer} if parts[0] == "subjects" else answer
 
     def _of_apicurio(self, parts: list[str]) -> Any:
         assert parts[:3] == ["apis", "registry", self.apicurio]

@@ -220,6 +220,7 @@ def test_a_union_takes_what_was_written_without_one() -> None:
         ("bytes", b"x", "bytes", b"x"), ("int", 5, "double", 5.0), (SIDE, "BUY", "Side", "BUY"),
         (record(("n", "int"), name="Other"), {"n": 1}, "Other", {"n": 1}),
         ([SIDE, "bytes"], ("Side", "SELL"), "Side", "SELL"),
+        ([SIDE | {"name": "old.Side"}, "bytes"], ("old.Side", "SELL"), "Side", "SELL"),
     ]  # fmt: skip
     for number, (kind, value, name, found) in enumerate(written, 1):
         with serving_schemas({number: json.dumps(record(("it", kind)))}, {}) as (url, _):
@@ -254,11 +255,14 @@ def test_types_of_other_subjects_are_found(spark: SparkSession) -> None:
 def test_an_id_of_another_schema_stops_no_other_body() -> None:
     """A producer can write any id."""
     schemas = {1: json.dumps(record(("n", "int"))), 2: '"strin"', 3: "{", 4: json.dumps(record(("a", "gone.Type")))}
-    with serving_schemas(schemas, {}, references={4: [("gone.Type", "gone")]}) as (url, _):
+    schemas |= {6: "{}", 7: "7"}
+    references = {4: [("gone.Type", "gone")], 6: [("x", "damaged")]}
+    with serving_schemas(schemas, {"damaged": 3}, references=references) as (url, _):
         decode = AvroBodies(schemas[1], Registry(url)).decoder()
         for schema_id, told in {
             2: "schema 2 of the registry is no Avro schema: strin", 3: "is no Avro schema: Expecting",
             4: "has no /subjects/gone/versions/1", 5: "schema 5 is not in the registry",
+            6: "Avro schema 6 or one that it refers to: JSONDecodeError", 7: "is no Avro schema",
         }.items():  # fmt: skip
             for _ in range(2):
                 with pytest.raises(Undecodable, match=told):

@@ -256,7 +256,7 @@ class TablesJob(OfMessages):
     ] = None
     registry: Annotated[str | None, valued("URL", "a schema registry; bodies begin with the id of their schema")] = None
     subject: Annotated[str | None, valued("NAME", "the subject in the registry that has the columns")] = None
-    message: Annotated[str | None, valued("NAME", "the message in a descriptor file of Protobuf")] = None
+    message: Annotated[str | None, valued("NAME", "the message of Protobuf, in the file or the registry")] = None
     partition: Annotated[
         tuple[str, ...], valued("BY", "day, hour, bucket(N, COLUMN) or a column (default: day); may be repeated")
     ] = ()

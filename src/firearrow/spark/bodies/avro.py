@@ -59,7 +59,7 @@ OF_VALUES: Final[dict[type, tuple[str, ...]]] = {
 }  # fmt: skip
 
 # Errors that fastavro raises for schemas, and for bytes that are no datum of a schema.
-NO_SCHEMA: Final = (SchemaParseException, ValueError, TypeError, LookupError, RecursionError)
+NO_SCHEMA: Final = (SchemaParseException, ValueError, TypeError, LookupError, AttributeError, RecursionError)
 NO_DATUM: Final = (EOFError, ValueError, LookupError, TypeError, ArithmeticError, RecursionError, SchemaResolutionError)
 
 Convert = Callable[[Any], Any]
@@ -130,7 +130,7 @@ def _writer(registry: Registry, schema_id: int) -> _Schema | Undecodable:
         return _Schema(self_contained(registry.written(schema_id, AVRO)))
     except Undecodable as error:
         return error
-    except NO_SCHEMA as error:
+    except (ConfigError, *NO_SCHEMA) as error:
         return Undecodable(f"schema {schema_id} of the registry is no Avro schema: {error}")
 
 
@@ -162,13 +162,19 @@ def given_schema(schema: str) -> str:
 
 
 def self_contained(schema: RegisteredSchema) -> str:
-    """Return a schema with the types that it refers to, each one defined where it is named first."""
+    """Return a schema with the types that it refers to, each one defined where it is named first.
+
+    Raises ConfigError if one of the texts is no Avro schema.
+    """
     if not schema.references:
         return schema.text
     definitions: dict[str, Any] = {}
-    for _, text in schema.references:
-        definitions |= _definitions(json.loads(text), "")
-    return json.dumps(_inlined(json.loads(schema.text), "", definitions, set()))
+    try:
+        for _, text in schema.references:
+            definitions |= _definitions(json.loads(text), "")
+        return json.dumps(_inlined(json.loads(schema.text), "", definitions, set()))
+    except NO_SCHEMA as error:
+        raise ConfigError(f"Avro schema {schema.schema_id} or one that it refers to: {error!r}") from None
 
 
 def _definitions(schema: Any, space: str) -> Iterator[tuple[str, Any]]:
@@ -305,7 +311,7 @@ class _Columns:
             taken.add(column.lower())
             found, convert = self._type(kind, at)
             fields.append(T.StructField(column, found))
-            for known in filter(None, (name, branch)):
+            for known in filter(None, (name, name.rpartition(".")[2], branch)):
                 converts.setdefault(known, (column, convert or _same))
             if isinstance(kind, dict) and "fields" in kind:
                 records.append((frozenset(part["name"] for part in kind["fields"]), name))
@@ -325,7 +331,8 @@ class _Columns:
             if value is None:
                 return None
             branch, held = value if type(value) is tuple else (branch_of(value), value)
-            column, convert = converts[branch]
+            # a writer may have the type in another namespace
+            column, convert = converts.get(branch) or converts[branch.rpartition(".")[2]]
             return nothing | {column: convert(held)}
 
         return T.StructType(fields), convert_any

@@ -121,7 +121,7 @@ class Registry:
             return None  # registries are written in Java, whose numbers have a sign
         path = f"/ids/{self.id_name}s/{schema_id}" if self.apicurio else f"/schemas/ids/{schema_id}"
         found = _kept(self, path, kind)
-        return None if found is None else _whole(self, found, kind)
+        return None if found is None else _whole(self, schema_id, found, kind)
 
     def written(self, schema_id: int, kind: str) -> RegisteredSchema:
         """Return the schema that a body names; raise Undecodable for an id without such a schema.
@@ -145,7 +145,7 @@ class Registry:
         found = _schema_at(self, path, kind)
         if found is None:
             raise ConfigError(f"schema registry {self} has no subject {subject!r}")
-        return _whole(self, found, kind)
+        return _whole(self, found.schema_id, found, kind)
 
     def _parts(self) -> tuple[str, str]:
         user, _, host = urlsplit(self.url).netloc.rpartition("@")
@@ -160,14 +160,17 @@ class Registry:
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """A schema as a registry has it: its references are names, and the paths of other schemas."""
+    """A schema as a registry has it: its references are names, and the paths of other schemas.
+
+    A schema that is found by its id does not have to say it again.
+    """
 
     schema_id: int
     text: str
     references: tuple[tuple[str, str], ...]
 
 
-def _whole(registry: Registry, schema: _Found, kind: str) -> RegisteredSchema:
+def _whole(registry: Registry, schema_id: int, schema: _Found, kind: str) -> RegisteredSchema:
     """Return a schema with all that it refers to."""
     texts: dict[str, str] = {}
 
@@ -184,7 +187,7 @@ def _whole(registry: Registry, schema: _Found, kind: str) -> RegisteredSchema:
             texts[name] = found.text
 
     add(schema.references, ())
-    return RegisteredSchema(schema.schema_id, schema.text, tuple(texts.items()))
+    return RegisteredSchema(schema_id, schema.text, tuple(texts.items()))
 
 
 def _schema_at(registry: Registry, path: str, kind: str) -> _Found | None:
@@ -224,7 +227,7 @@ def _of_apicurio(registry: Registry, path: str, kind: str) -> _Found | None:
         (str(each["name"]), _artifact(each.get("groupId") or "default", each["artifactId"], each.get("version")))
         for each in _asked_json(registry, f"{path}/references") or ()
     )
-    return _Found(int(path.rpartition("/")[2]), text.decode(), references)
+    return _Found(int(path.rpartition("/")[2]), text.decode(errors="replace"), references)  # images are artifacts, too
 
 
 def _group(subject: str) -> tuple[str, str]:
