@@ -10,17 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import hypothesis.strategies as st
+import pyarrow as pa
 import pytest
 from fastavro import parse_schema, schemaless_writer
 from hypothesis import given
 from pyspark.errors import PythonException
 from pyspark.sql import Row, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from firearrow.errors import ConfigError
 from firearrow.spark import decoded
 from firearrow.spark.bodies.avro import AvroBodies
-from firearrow.spark.bodies.bodies import Undecodable
+from firearrow.spark.bodies.bodies import Undecodable, decoded_values
 from firearrow.spark.bodies.registry import FRAME, Registry
 from tests.spark.bodies.test_decode import both, table
 from tests.spark.registries import GLOBAL, serving_schemas
@@ -181,6 +183,19 @@ def test_a_body_of_any_depth_ends_no_process() -> None:
             for depth in (1000, 1_000_000):
                 with pytest.raises(Undecodable, match="recursion"):
                     decode(start + b"\x02" * depth + b"\0")
+
+
+@given(body=st.binary(max_size=60))
+def test_any_bytes_are_a_value_or_undecoded(body: bytes) -> None:
+    """A value has the columns' types, and its texts are JSON."""
+    bodies = AvroBodies(json.dumps(record(("tree", NODE), ("at", ["null", MILLIS, "string"]))))
+    kind = pa.struct(list(to_arrow_schema(bodies.fields(), timezone="UTC")))
+    values, reasons = decoded_values(bodies, kind, pa.array([body]))
+    assert values.null_count == len(reasons)
+    (tree,) = values.field("tree").to_pylist()  # Python has no time for some of Arrow's
+    if not reasons:
+        for text in (tree["next"], *tree["inner"]):
+            assert text is None or json.loads(text).keys() == LEAF.keys()
 
 
 ADDRESS = record(("city", "string"), name="com.shop.Address")

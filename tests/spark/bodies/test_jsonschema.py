@@ -5,15 +5,18 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.sql import Row, SparkSession
 
 from firearrow.errors import ConfigError
+from firearrow.lake.decoding import decoder_of
+from firearrow.lake.spec import TableSpec
 from firearrow.spark import decoded
 from firearrow.spark.bodies.jsonschema import struct_of, struct_of_registered
 from firearrow.spark.bodies.registry import FRAME, JSON, Registry
 from tests.spark.bodies.test_decode import both, table
-from tests.spark.registries import serving_schemas
+from tests.spark.registries import GLOBAL, serving_schemas
 
 
 def of(*, more: dict[str, Any] | None = None, **properties: Any) -> str:
@@ -87,3 +90,16 @@ def test_a_registry_has_the_schema_of_framed_bodies(spark: SparkSession) -> None
     assert both(inferred) == [(Row(id="o-1", n=5), None), *others]
     given = decoded(table(spark, bodies), "json", "n int", registry="http://127.0.0.1:1")
     assert both(given) == [(Row(n=5), None), *others]
+
+
+def test_ids_of_eight_bytes_are_behind_the_zero(spark: SparkSession) -> None:
+    """In Spark and in typed tables."""
+    frame = b"\0" + (GLOBAL + 1).to_bytes(8)
+    bodies = [frame + b'{"n": 5}', frame, b"\0\0\0\0\0" + b'{"n": 5}', b"\0"]
+    more = {"schemaType": "JSON"}
+    with serving_schemas({1: of(n={"type": "integer"})}, {"g/o": 1}, more=more, apicurio="v2") as (url, _):
+        rows = decoded(table(spark, bodies), "json", registry=url, subject="g/o")
+        assert both(rows) == [(Row(n=5), None), *((None, body) for body in bodies[1:])]
+        found = decoder_of(TableSpec(registry=url, subject="g/o")).decode(pa.array(bodies))
+    assert found.values.to_pylist() == [{"n": 5}, None, None, None]
+    assert sorted(found.reasons) == [1, 2, 3]

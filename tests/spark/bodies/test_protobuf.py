@@ -7,17 +7,21 @@ from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
+import hypothesis.strategies as st
+import pyarrow as pa
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, struct_pb2, timestamp_pb2
 from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
+from hypothesis import given
 from pyspark.sql import Row, SparkSession
+from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import StructType
 
 from firearrow.errors import ConfigError
 from firearrow.spark import decoded
-from firearrow.spark.bodies.bodies import Undecodable
+from firearrow.spark.bodies.bodies import Undecodable, decoded_values
 from firearrow.spark.bodies.protobuf import ProtoBodies, of_registry
-from firearrow.spark.bodies.registry import PROTOBUF, Registry
+from firearrow.spark.bodies.registry import PROTOBUF, RegisteredSchema, Registry
 from tests.spark.bodies.test_decode import both, table
 from tests.spark.registries import GLOBAL, serving_schemas
 
@@ -222,6 +226,7 @@ def money_and_order() -> tuple[str, str, str]:
     return text_of(money), text_of(order), text_of(newer)
 
 
+ORDER_ALONE = money_and_order()[1], (("shop/money.proto", money_and_order()[0]),)
 REFERENCES = {2: [("shop/money.proto", "g/money")], 3: [("shop/money.proto", "g/money")]}
 SUBJECTS = {"g/money": 1, "g/order": 3, "g/old": 2}
 
@@ -278,6 +283,16 @@ def test_apicurio_names_the_message() -> None:
         ):
             with pytest.raises(Undecodable, match=r"the body is no shop.Order: it "):
                 decode(wrong)
+
+
+@given(behind=st.binary(max_size=20), start=st.sampled_from([b"", b"\0", b"\x07\x0a\x05Order", b"\x02\x02"]))
+def test_any_bytes_behind_a_frame_are_a_value_or_undecoded(behind: bytes, start: bytes) -> None:
+    descriptors = of_registry(Registry("http://r"), RegisteredSchema(2, *ORDER_ALONE), None).descriptors
+    for url, frame in (("http://r", bytes(5)), ("http://r/apis/registry/v2", bytes(9))):
+        bodies = ProtoBodies(descriptors, "shop.Order", Registry(url))
+        kind = pa.struct(list(to_arrow_schema(bodies.fields(), timezone="UTC")))
+        values, reasons = decoded_values(bodies, kind, pa.array([frame + start + behind]))
+        assert values.null_count == len(reasons)
 
 
 def test_a_registry_without_descriptors_is_told() -> None:
