@@ -185,6 +185,24 @@ def test_a_body_of_any_depth_ends_no_process() -> None:
                     decode(start + b"\x02" * depth + b"\0")
 
 
+def test_a_list_of_nothing_stalls_no_process() -> None:
+    """A few bytes say that it has 2**40 items, and all of them are there."""
+    nothing = record(("a", "null"), ("b", record(name="Empty")), name="Nothing")
+    written = [
+        record(("them", {"type": "array", "items": items}), ("n", "int"))
+        for items in ("null", nothing, {"type": "fixed", "name": "F", "size": 0}, {"type": "null"})
+    ]
+    written.append(record(("one", nothing), ("them", {"type": "array", "items": "Nothing"}), ("n", "int")))
+    schemas = {number: json.dumps(schema) for number, schema in enumerate(written, 1)}
+    with serving_schemas(schemas, {}) as (url, _):
+        decode = AvroBodies(json.dumps(record(("n", "int"))), Registry(url)).decoder()
+        for number in schemas:
+            with pytest.raises(Undecodable, match="the items of a list take no bytes"):
+                decode(FRAME.pack(0, number) + b"\x80\x80\x80\x80\x80\x80\x01\0\x02")
+    with pytest.raises(ConfigError, match="the items of a list take no bytes"):
+        AvroBodies(schemas[2]).fields()
+
+
 @given(body=st.binary(max_size=60))
 def test_any_bytes_are_a_value_or_undecoded(body: bytes) -> None:
     """A value has the columns' types, and its texts are JSON."""

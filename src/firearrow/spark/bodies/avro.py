@@ -75,7 +75,7 @@ class AvroBodies:
     def fields(self) -> T.StructType:
         """Return the columns; raise ConfigError for a schema that cannot be columns."""
         try:
-            parse_schema(_bare(json.loads(self.schema)))
+            _Schema(self.schema)
             fields, _ = _Columns(json.loads(self.schema)).type_of_all()
         except NO_SCHEMA as error:
             raise ConfigError(f"Avro schema {self.schema!r}: {error}") from None
@@ -115,10 +115,13 @@ class AvroBodies:
 
 
 class _Schema:
-    """A schema, and the function that reads the data written with it."""
+    """A schema, and the function that reads the data written with it. Raises one of NO_SCHEMA for any other text."""
 
     def __init__(self, text: str) -> None:
-        self.parsed = parse_schema(_bare(json.loads(text)))
+        named: dict[str, Any] = {}
+        self.parsed = parse_schema(_bare(json.loads(text)), named)
+        if _has_list_of_nothing(self.parsed, named):
+            raise ValueError("the items of a list take no bytes, so a few bytes could be an endless list")
         # A datum within itself, a few thousand times, would overflow the stack of fastavro's extension and end the
         # process. Its reader in Python takes two to five times longer, and raises RecursionError.
         self.read = _read_py.schemaless_reader if _contains_itself(self.parsed, frozenset()) else schemaless_reader
@@ -141,14 +144,41 @@ def _contains_itself(schema: Any, around: frozenset[str]) -> bool:
     """
     if isinstance(schema, str):
         return schema in around
-    if isinstance(schema, list):
-        return any(_contains_itself(part, around) for part in schema)
-    if schema["type"] in NAMED:
+    if isinstance(schema, dict) and schema["type"] in NAMED:
         around |= {schema["name"]}
+    return any(_contains_itself(part, around) for part in _parts(schema))
+
+
+def _has_list_of_nothing(schema: Any, named: dict[str, Any]) -> bool:
+    """Tell whether a parsed schema has a list whose items take no bytes."""
+    if isinstance(schema, dict) and schema["type"] == "array" and _is_nothing(schema["items"], named, frozenset()):
+        return True
+    return any(_has_list_of_nothing(part, named) for part in _parts(schema))
+
+
+def _is_nothing(schema: Any, named: dict[str, Any], around: frozenset[str]) -> bool:
+    """Tell whether the values of a parsed type take no bytes."""
+    if isinstance(schema, str):
+        return schema in {*around, "null"} or (schema in named and _is_nothing(named[schema], named, around))
+    if isinstance(schema, list) or schema["type"] in {"array", "map", "enum"}:
+        return False
+    if schema["type"] == "fixed":
+        return bool(schema["size"] == 0)
+    if schema["type"] in {"record", "error"}:
+        around |= {schema["name"]}
+        return all(_is_nothing(part["type"], named, around) for part in schema["fields"])
+    return _is_nothing(schema["type"], named, around)
+
+
+def _parts(schema: Any) -> list[Any]:
+    """Return the types directly within a type."""
+    if isinstance(schema, list):
+        return schema
+    if isinstance(schema, str):
+        return []
     inner = [part["type"] for part in schema.get("fields", ())]
     inner += [schema[key] for key in ("items", "values") if key in schema]
-    inner += [schema["type"]] if not isinstance(schema["type"], str) else []
-    return any(_contains_itself(part, around) for part in inner)
+    return inner if isinstance(schema["type"], str) else [*inner, schema["type"]]
 
 
 def given_schema(schema: str) -> str:
@@ -382,14 +412,9 @@ def _choices(kinds: list[Any], at: str) -> list[Any]:
 
 def _has_choice(schema: Any) -> bool:
     """Tell whether a schema has a union of several types."""
-    if isinstance(schema, list):
-        return sum(_branch(part)[0] != "null" for part in schema) > 1 or any(_has_choice(part) for part in schema)
-    if isinstance(schema, str):
-        return False
-    inner = [part["type"] for part in schema.get("fields", ())]
-    inner += [schema[key] for key in ("items", "values") if key in schema]
-    inner += [schema["type"]] if not isinstance(schema["type"], str) else []
-    return any(_has_choice(part) for part in inner)
+    if isinstance(schema, list) and sum(_branch(part)[0] != "null" for part in schema) > 1:
+        return True
+    return any(_has_choice(part) for part in _parts(schema))
 
 
 def _json_text(value: Any) -> str:
