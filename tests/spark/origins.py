@@ -23,6 +23,16 @@ class Piece(InputPartition):
         self.spans = spans
 
 
+def place_as_body(queue: Queue, offset: int) -> bytes:
+    """A body that names the place of its message."""
+    return f"{'/'.join(map(str, queue))}/{offset}".encode()
+
+
+def offset_as_key(_: Queue, offset: int) -> str:
+    """A key that no other message of the queue has."""
+    return f"k{offset}"
+
+
 @dataclass
 class MemoryOrigin:
     """Queues whose message ``n`` is stored ``n`` seconds after ``base_ms``; nothing is kept.
@@ -37,8 +47,8 @@ class MemoryOrigin:
     scrambled: bool = False
     missing: dict[Queue, set[int]] = field(default_factory=dict)
     committed: dict[Queue, int] = field(default_factory=dict)
-    body: Callable[[Queue, int], bytes] = lambda queue, offset: f"{'/'.join(map(str, queue))}/{offset}".encode()
-    key: Callable[[Queue, int], str] = lambda _, offset: f"k{offset}"
+    body: Callable[[Queue, int], bytes] = place_as_body
+    key: Callable[[Queue, int], str] = offset_as_key
 
     def bounds(self) -> Mapping[Queue, Bound]:
         return dict(self.held)
