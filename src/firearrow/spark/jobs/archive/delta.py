@@ -247,6 +247,14 @@ class State:
         return frozenset(unquote(path) for path in pa.table(self.table.get_add_actions())["path"].to_pylist())
 
     @cached_property
+    def partitions(self) -> dict[str, dict[str, Any]]:
+        """The values of the columns that the table is partitioned by, of each file by its path."""
+        if self.table is None:
+            return {}
+        actions = pa.table(self.table.get_add_actions()).to_pylist()
+        return {unquote(action["path"]): action.get("partition") or {} for action in actions}
+
+    @cached_property
     def files(self) -> dict[str, DataFile]:
         """The files of an archive, by their paths."""
         if self.table is None:
