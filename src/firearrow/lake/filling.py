@@ -16,7 +16,8 @@ import msgspec
 
 from firearrow.client.queues import Bound, Queue
 from firearrow.clock import Clock, SystemClock
-from firearrow.errors import ConfigError, FirearrowError
+from firearrow.errors import CatalogError, ConfigError, FirearrowError
+from firearrow.lake.catalogs import NEEDED, IcebergTables, LakeCatalog
 from firearrow.lake.decoding import BodyDecoder, decoder_of
 from firearrow.lake.instances import Instances
 from firearrow.lake.spec import TableSpec, specs_of, table_name
@@ -114,6 +115,8 @@ class _Filled:
     decoder: BodyDecoder
     table: TypedTable
     archiver: Archiver
+    iceberg: IcebergTables | None
+    is_published: bool = False
 
 
 @dataclass(frozen=True)
@@ -128,10 +131,15 @@ class Lake:
     specs: tuple[TableSpec, ...] = ()
     lag_seconds: float = LAG_SECONDS
     by_attributes: bool = True
+    catalog: LakeCatalog | None = None
 
     def check(self) -> None:
-        """Raise ConfigError for options that no lake can have."""
+        """Raise ConfigError for options that no lake can have, and for a missing or wrong catalog."""
         topic_source(self.options, "any")
+        if self.catalog is not None:
+            self.catalog.catalog.check()
+        elif any(spec.format == "iceberg" for spec in self.specs):
+            raise ConfigError(NEEDED)
 
     def topics(self) -> dict[str, TableSpec]:
         """Return the specification of each topic that becomes a table; raise ConfigError for wrong attributes, and for
@@ -191,7 +199,8 @@ class LakeFilling:
                 was_new |= self._step(status, spec, {q: bound for q, bound in bounds.items() if q.topic == topic})
                 status.fresh_ms, status.trouble = now_ms, ""
             except (FirearrowError, OSError) as error:
-                self._filled.pop(topic, None)
+                if not isinstance(error, CatalogError):
+                    self._filled.pop(topic, None)
                 if status.trouble != str(error):
                     log.warning("a table stops", extra={"table": status.name, "reason": str(error)})
                 status.trouble = str(error)
@@ -223,7 +232,11 @@ class LakeFilling:
             self._tidied_ms[topic] = now_ms
             try:
                 filled.table.compact()
-                filled.table.clean()
+                filled.is_published = False
+                self._publish(filled)
+                if filled.iceberg is not None:
+                    filled.iceberg.expire_snapshots()
+                filled.table.clean()  # last: files stay until no snapshot of Iceberg needs them
             except FirearrowError as error:
                 log.warning("a table is not tidied", extra={"table": filled.table.name, "reason": str(error)})
 
@@ -246,7 +259,18 @@ class LakeFilling:
         before = status.steps
         while (step := filled.archiver.step(bounds)) is not None:
             status.add(step)
+            filled.is_published = False
+        self._publish(filled)
         return status.steps > before
+
+    def _publish(self, filled: _Filled) -> None:
+        """Let the Iceberg tables follow, if there are any; the Delta tables have their messages already."""
+        if filled.spec.format != "iceberg" or filled.is_published:
+            return
+        if filled.iceberg is None:
+            raise ConfigError(NEEDED)
+        filled.iceberg.publish()
+        filled.is_published = True
 
     def _filled_table(self, topic: str, spec: TableSpec) -> _Filled:
         """Return the table of a topic, brought to the present schema."""
@@ -259,5 +283,7 @@ class LakeFilling:
         table.retry(self._workers)
         opener, settings = topic_source(self._lake.options, topic)
         archiver = Archiver(self._workers, opener, table, settings, self._origin)
-        self._filled[topic] = _Filled(spec, decoder, table, archiver)
+        catalog = self._lake.catalog
+        iceberg = IcebergTables(catalog, table) if spec.format == "iceberg" and catalog is not None else None
+        self._filled[topic] = _Filled(spec, decoder, table, archiver, iceberg)
         return self._filled[topic]
