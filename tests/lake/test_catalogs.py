@@ -5,23 +5,31 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from random import Random
+from time import sleep
 from typing import Any
 
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
 from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.expressions import EqualTo
-from pyiceberg.table import Table
+from pyiceberg.table import CreateTableTransaction, Table, Transaction
 
 from firearrow.client.queues import Bound, Queue
-from firearrow.lake.catalogs import IcebergTables, LakeCatalog
-from firearrow.lake.filling import fill, typed_table
+from firearrow.errors import ConfigError
+from firearrow.lake.catalogs import NEEDED, IcebergTables, LakeCatalog
+from firearrow.lake.filling import UPKEEP_SECONDS, Lake, LakeFilling, fill, typed_table
 from firearrow.lake.spec import TableSpec
 from firearrow.lake.typedtable import TypedTable
 from firearrow.spark.jobs.archive.archiving import ArchiveSettings
-from tests.spark.jobs.inline import Inline
+from firearrow.spark.jobs.archive.delta import Archive
+from firearrow.spark.jobs.archive.iceberg import Iceberg
+from tests.broker.fakes import HandClock
+from tests.lake.test_filling import configure, numbers, send, version
+from tests.spark.jobs.archiver import forking
+from tests.spark.jobs.inline import Inline, Killed
 from tests.spark.origins import DAY_MS, MemoryOrigin
+from tests.store.stores import opened
 
 A = Queue("orders", "a", 0)
 
@@ -80,11 +88,11 @@ def test_partitions_are_icebergs_own(tmp_path: Path, lake: LakeCatalog, catalog:
     assert both.publish() == 0
     found = require_same(catalog, tmp_path)
     files = {task.file.file_path for task in found.scan().plan_files()}
-    scan = found.scan(EqualTo("customer", "c 3%/ü"))
+    scan = found.scan("customer = 'c 3%/ü'")
     assert {row["cents"] % 5 for row in scan.to_arrow().to_pylist()} == {3}
     assert {task.file.file_path for task in scan.plan_files()} == {it for it in files if "/customer=c%203" in it}
     for cents in (8, 21):
-        scan = found.scan(EqualTo("cents", cents))
+        scan = found.scan(f"cents = {cents}")
         assert scan.to_arrow()["cents"].to_pylist() == [cents]
         assert len({task.file.partition[3] for task in scan.plan_files()}) == 1
     assert found.scan("paid < '1970-01-01T00:00:00+00:00'").to_arrow().num_rows == 40
@@ -139,3 +147,170 @@ def test_undecoded_messages_leave_their_table_together(tmp_path: Path, lake: Lak
     IcebergTables(lake, run(origin, tmp_path, TableSpec(schema="note string"))).publish()
     assert len(require_same(catalog, tmp_path).scan().to_arrow()) == 10
     assert len(require_same(catalog, tmp_path, "orders__undecoded").scan().to_arrow()) == 0
+
+
+SPEC = TableSpec(topics="orders", schema="number long", format="iceberg")
+
+
+def filling(root: Path, lake: LakeCatalog | None, *, clock: HandClock | None = None) -> LakeFilling:
+    source = {"path": str(root / "store")}
+    return LakeFilling(Inline(), Lake(source, str(root / "lake"), (SPEC,), catalog=lake), clock=clock)
+
+
+def published(catalog: Catalog) -> list[int]:
+    if not catalog.table_exists("lake.orders"):
+        return []
+    return sorted(catalog.load_table("lake.orders").scan().to_arrow()["number"].to_pylist())
+
+
+def test_a_catalog_that_fails_does_not_stop_the_delta_table(tmp_path: Path) -> None:
+    place = tmp_path / "away"
+    lake = LakeCatalog.of({"namespace": "lake", **properties(place)})
+    with opened(tmp_path / "store") as store:
+        configure(tmp_path / "store", {"orders": {}})
+        send(store, "orders", range(5))
+        work = filling(tmp_path, lake)
+        for count in (5, 8):
+            assert work.round()
+            status = work.statuses["orders"]
+            assert status.trouble.startswith("catalog firearrow:lake: (sqlite3.OperationalError) unable to open")
+            assert status.fresh_ms is None
+            assert numbers(tmp_path / "lake", "orders") == [*range(count)]
+            send(store, "orders", range(5, 8) if count == 5 else range(0))
+        place.mkdir()
+        assert not work.round()
+        assert status.trouble == ""
+        assert status.fresh_ms is not None
+        catalog = load_catalog("firearrow", **properties(place))
+        assert published(catalog) == [*range(8)]
+        catalog.drop_table("lake.orders")
+        send(store, "orders", range(8, 9))
+        work.round()
+        assert status.trouble == "catalog firearrow:lake: Table does not exist: lake.orders"
+        work.round()
+        assert published(catalog) == [*range(9)]
+        catalog.close()
+        lake.catalog.opened.close()
+
+
+def test_a_table_that_needs_a_catalog_says_so(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        filling(tmp_path, None)
+    assert str(caught.value) == NEEDED
+    attributes = {"table.format": "iceberg", "table.schema": "number long"}
+    with opened(tmp_path / "store") as store:
+        configure(tmp_path / "store", {"orders": attributes})
+        send(store, "orders", range(5))
+        work = LakeFilling(Inline(), Lake({"path": str(tmp_path / "store")}, str(tmp_path / "lake")))
+        work.round()
+        assert work.statuses["orders"].trouble == NEEDED
+        assert numbers(tmp_path / "lake", "orders") == [*range(5)]
+
+
+def test_snapshots_go_before_files(
+    tmp_path: Path, lake: LakeCatalog, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    done: list[str] = []
+    expire, clean = Iceberg.expire_snapshots, Archive.clean
+    monkeypatch.setattr(Iceberg, "expire_snapshots", lambda self: done.append("expire") or expire(self))
+    monkeypatch.setattr(Archive, "clean", lambda self: done.append("clean") or clean(self))
+    clock = HandClock()
+    with opened(tmp_path / "store") as store:
+        configure(tmp_path / "store", {"orders": {}})
+        work = filling(tmp_path, lake, clock=clock)
+        for number in range(4):
+            send(store, "orders", range(number, number + 1))
+            work.round()
+        work.tidy()
+        clock.seconds += UPKEEP_SECONDS
+        work.tidy()
+        assert done == ["expire", "clean"]
+        table = require_same(catalog, tmp_path / "lake")
+        assert len(list(table.scan().plan_files())) == 1
+        monkeypatch.setattr(Iceberg, "publish", lambda _: 1 // 0)
+        clock.seconds += UPKEEP_SECONDS
+        work.tidy()
+        assert done == ["expire", "clean"]
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        ("prod:", "catalog prod:: the namespace of the tables is missing"),
+        ({"type": "sql"}, "catalog firearrow:: the namespace of the tables is missing"),
+        ({"namespace": "lake"}, "catalog firearrow:lake: URI missing, please provide"),
+        ("no:lake", "catalog no:lake: URI missing, please provide"),
+        ({"namespace": "lake", "type": "sqll"}, "catalog firearrow:lake: 'sqll' is not a valid CatalogType"),
+        (
+            {"namespace": "lake", "name": "a", "uri": "sq://me:secret@host"},
+            "catalog a:lake: Could not infer the catalog type from the uri: sq://...@host",
+        ),
+        ({"namespace": "lake", "type": "hive", "uri": "thrift://h"}, "catalog firearrow:lake: Apache Hive support not"),
+    ],
+)
+def test_a_catalog_that_cannot_be_is_one_sentence(given: str | dict[str, str | int | bool], says: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        LakeCatalog.of(given).catalog.check()
+    assert str(caught.value).startswith(says)
+
+
+def test_a_kill_at_any_commit_to_the_catalog_loses_and_doubles_nothing(
+    tmp_path: Path, lake: LakeCatalog, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = -1
+
+    def counted(commit: Any) -> Any:
+        def committed(self: Any) -> Any:
+            nonlocal left
+            for half in (lambda: None, lambda: commit(self)):
+                done = half()
+                if left == 0:
+                    raise Killed
+                left -= 1
+            return done
+
+        return committed
+
+    for kind in (Transaction, CreateTableTransaction):
+        monkeypatch.setattr(kind, "commit_transaction", counted(kind.commit_transaction))
+    with opened(tmp_path / "store") as store:
+        configure(tmp_path / "store", {"orders": {}})
+        for life in range(100):
+            send(store, "orders", range(life, life + 1))
+            if catalog.table_exists("lake.orders"):
+                catalog.drop_table("lake.orders")
+            left = life
+            try:
+                filling(tmp_path, lake).round()
+                finished = True
+            except Killed:
+                finished = False
+            left = -1
+            work = filling(tmp_path, lake)
+            work.round()
+            assert work.statuses["orders"].trouble == ""
+            assert published(catalog) == [*range(life + 1)] == numbers(tmp_path / "lake", "orders")
+            if finished:
+                assert life > 4
+                return
+    raise AssertionError("it never ends")
+
+
+def test_a_killed_service_publishes_each_file_once(tmp_path: Path, lake: LakeCatalog, catalog: Catalog) -> None:
+    root, place = tmp_path / "store", tmp_path / "lake"
+    random = Random(7)
+    with opened(root) as store:
+        configure(root, {"orders": {}})
+        send(store, "orders", range(1200))
+    with forking(root, str(place), tmp_path / "log", "publish_for_ever") as forks:
+        for _ in range(5):
+            pid = forks.start()
+            wanted = version(place) + random.randrange(1, 4)
+            while version(place) < wanted:
+                sleep(random.random() / 50)
+            forks.kill(pid)
+            found = published(catalog)
+            assert len(found) == len(set(found)) < 1200
+            assert {*found} <= {*numbers(place, "orders")}
+    filling(tmp_path, lake).round()
+    assert published(catalog) == [*range(1200)]

@@ -197,6 +197,7 @@ class LakeFilling:
             status = self.statuses.setdefault(topic, TableStatus(topic, table_name(topic), lag))
             try:
                 was_new |= self._step(status, spec, {q: bound for q, bound in bounds.items() if q.topic == topic})
+                self._publish(self._filled[topic])
                 status.fresh_ms, status.trouble = now_ms, ""
             except (FirearrowError, OSError) as error:
                 if not isinstance(error, CatalogError):
@@ -260,7 +261,6 @@ class LakeFilling:
         while (step := filled.archiver.step(bounds)) is not None:
             status.add(step)
             filled.is_published = False
-        self._publish(filled)
         return status.steps > before
 
     def _publish(self, filled: _Filled) -> None:
