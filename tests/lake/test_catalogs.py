@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import socket
+import threading
 from collections.abc import Iterator
 from pathlib import Path
 from random import Random
+from threading import Event
 from time import sleep
 from typing import Any
 
@@ -16,7 +19,7 @@ from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.table import CreateTableTransaction, Table, Transaction
 
 from firearrow.client.queues import Bound, Queue
-from firearrow.errors import ConfigError
+from firearrow.errors import CatalogError, ConfigError
 from firearrow.lake.catalogs import NEEDED, IcebergTables, LakeCatalog
 from firearrow.lake.filling import UPKEEP_SECONDS, Lake, LakeFilling, fill, typed_table
 from firearrow.lake.spec import TableSpec
@@ -66,9 +69,9 @@ def rows_of(found: pa.Table) -> list[dict[str, Any]]:
     return [{key: it for key, it in row.items() if not key.endswith(("_day", "_hour", "_bucket"))} for row in rows]
 
 
-def require_same(catalog: Catalog, root: Path, name: str = "orders") -> Table:
+def require_same(catalog: Catalog, root: Path, name: str = "orders", namespace: str = "lake") -> Table:
     """Compare both tables; return Iceberg's."""
-    table = catalog.load_table(f"lake.{name}")
+    table = catalog.load_table(f"{namespace}.{name}")
     assert rows_of(table.scan().to_arrow()) == rows_of(pa.table(DeltaTable(str(root / name)).to_pyarrow_table()))
     return table
 
@@ -314,3 +317,47 @@ def test_a_killed_service_publishes_each_file_once(tmp_path: Path, lake: LakeCat
             assert {*found} <= {*numbers(place, "orders")}
     filling(tmp_path, lake).round()
     assert published(catalog) == [*range(1200)]
+
+
+def test_a_catalog_that_refuses_is_one_sentence(tmp_path: Path) -> None:
+    with socket.socket() as unheard:
+        unheard.bind(("127.0.0.1", 0))
+        lake = LakeCatalog.of({"namespace": "lake", "uri": f"http://127.0.0.1:{unheard.getsockname()[1]}"})
+        lake.catalog.check()
+        both = IcebergTables(lake, run(MemoryOrigin({A: Bound(0, 4)}, body=body), tmp_path, TableSpec(schema="a int")))
+        with pytest.raises(CatalogError, match=r"^catalog firearrow:lake: .*refused"):
+            both.publish()
+
+
+def test_a_catalog_that_does_not_answer_does_not_stop_the_delta_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("firearrow.spark.jobs.archive.catalogs.ANSWER_SECONDS", 0.01)
+    with opened(tmp_path / "store") as store, socket.create_server(("127.0.0.1", 0)) as silent:
+        configure(tmp_path / "store", {"orders": {}})
+        send(store, "orders", range(5))
+        lake = LakeCatalog.of({"namespace": "lake", "uri": f"http://127.0.0.1:{silent.getsockname()[1]}"})
+        work, stop = filling(tmp_path, lake), Event()
+        troubles: list[str] = []
+
+        def on_round() -> None:
+            troubles.append(work.statuses["orders"].trouble)
+            stop.set()
+
+        work.follow(stop, on_round)
+        assert troubles == ["catalog firearrow:lake: there is no answer yet"]
+        assert numbers(tmp_path / "lake", "orders") == [*range(5)]
+
+
+def test_work_that_takes_long_ends_in_its_thread() -> None:
+    catalog, go_on, done = LakeCatalog.of("lake").catalog, Event(), Event()
+    jobs = (lambda: go_on.wait() and done.set(), lambda: None)
+    for job, says in zip(jobs, ("no answer after 0.01 s", "no answer yet"), strict=True):
+        with pytest.raises(CatalogError, match=says):
+            catalog.work(job, 0.01)
+    go_on.set()
+    assert done.wait(60)
+    for thread in threading.enumerate():
+        if thread.name == "catalog-work":
+            thread.join()
+    assert catalog.work(lambda: 7, 60) == 7

@@ -67,20 +67,24 @@ class IcebergTables:
         self._table = table
         self._opened: dict[str, Iceberg] = {}
 
-    def publish(self) -> int:
+    def publish(self, seconds: float | None = None) -> int:
         """Update both to the files of the Delta tables; return the number of added and removed files.
 
-        Raises CatalogError if the catalog fails, ConfigError if a table of the name has other rows.
+        Raises CatalogError if the catalog fails or takes longer than ``seconds``, ConfigError if a table of the name
+        has other rows.
         """
         try:
-            return self._catalog.catalog.work(lambda: sum(each.publish() for each in self._both()))
+            return self._catalog.catalog.work(lambda: sum(each.publish() for each in self._both()), seconds)
         except FirearrowError:
             self._opened.clear()  # a table may have been dropped
             raise
 
-    def expire_snapshots(self) -> int:
-        """Remove the snapshots whose files the Delta tables do not keep longer; return their number."""
-        return self._catalog.catalog.work(lambda: sum(each.expire_snapshots() for each in self._both()))
+    def expire_snapshots(self, seconds: float | None = None) -> int:
+        """Remove the snapshots whose files the Delta tables do not keep longer; return their number.
+
+        Raises CatalogError as ``publish``.
+        """
+        return self._catalog.catalog.work(lambda: sum(each.expire_snapshots() for each in self._both()), seconds)
 
     def _both(self) -> list[Iceberg]:
         typed = IcebergLayout(self._table.columns, [_partition(each) for each in self._table.partitioning])

@@ -33,6 +33,7 @@ from firearrow.spark.jobs.archive.archiving import (
     require_apart,
     source,
 )
+from firearrow.spark.jobs.archive.catalogs import ANSWER_SECONDS
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.options import parse
@@ -174,6 +175,7 @@ class LakeFilling:
         self._topics: frozenset[str] = frozenset()
         self._filled: dict[str, _Filled] = {}
         self._tidied_ms: dict[str, int] = {}
+        self._patience: float | None = None  # with a catalog, which must not stop other tables
 
     def round(self) -> bool:
         """Bring the tables of this instance up to the present; tell whether a message was new.
@@ -209,6 +211,7 @@ class LakeFilling:
 
     def follow(self, stop: Event, on_round: Callable[[], object] = lambda: None) -> None:
         """Fill the tables until ``stop`` is set, so that no message waits longer than the lag of its table."""
+        self._patience = ANSWER_SECONDS
         while not stop.is_set():
             begin_ms = self._clock.now_ms()
             try:
@@ -236,7 +239,7 @@ class LakeFilling:
                 filled.is_published = False
                 self._publish(filled)
                 if filled.iceberg is not None:
-                    filled.iceberg.expire_snapshots()
+                    filled.iceberg.expire_snapshots(self._patience)
                 filled.table.clean()  # last: files stay until no snapshot of Iceberg needs them
             except FirearrowError as error:
                 log.warning("a table is not tidied", extra={"table": filled.table.name, "reason": str(error)})
@@ -269,7 +272,7 @@ class LakeFilling:
             return
         if filled.iceberg is None:
             raise ConfigError(NEEDED)
-        filled.iceberg.publish()
+        filled.iceberg.publish(self._patience)
         filled.is_published = True
 
     def _filled_table(self, topic: str, spec: TableSpec) -> _Filled:
