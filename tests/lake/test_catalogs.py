@@ -214,9 +214,16 @@ def test_snapshots_go_before_files(
     tmp_path: Path, lake: LakeCatalog, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     done: list[str] = []
-    expire, clean = Iceberg.expire_snapshots, Archive.clean
-    monkeypatch.setattr(Iceberg, "expire_snapshots", lambda self: done.append("expire") or expire(self))
-    monkeypatch.setattr(Archive, "clean", lambda self: done.append("clean") or clean(self))
+
+    def noted(name: str, work: Any) -> Any:
+        def works(self: Any) -> Any:
+            done.append(name)
+            return work(self)
+
+        return works
+
+    monkeypatch.setattr(Iceberg, "expire_snapshots", noted("expire", Iceberg.expire_snapshots))
+    monkeypatch.setattr(Archive, "clean", noted("clean", Archive.clean))
     clock = HandClock()
     with opened(tmp_path / "store") as store:
         configure(tmp_path / "store", {"orders": {}})
@@ -351,8 +358,12 @@ def test_a_catalog_that_does_not_answer_does_not_stop_the_delta_table(
 
 def test_work_that_takes_long_ends_in_its_thread() -> None:
     catalog, go_on, done = LakeCatalog.of("lake").catalog, Event(), Event()
-    jobs = (lambda: go_on.wait() and done.set(), lambda: None)
-    for job, says in zip(jobs, ("no answer after 0.01 s", "no answer yet"), strict=True):
+
+    def job() -> None:
+        go_on.wait()
+        done.set()
+
+    for says in ("no answer after 0.01 s", "no answer yet"):
         with pytest.raises(CatalogError, match=says):
             catalog.work(job, 0.01)
     go_on.set()

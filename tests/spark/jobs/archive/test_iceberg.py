@@ -168,7 +168,9 @@ def test_old_snapshots_go_before_their_files(tmp_path: Path, origin: MemoryOrigi
     assert places(table.scan().to_arrow()) == every(origin)
 
 
-def test_many_commits_leave_few_manifests(tmp_path: Path, origin: MemoryOrigin, table: Table) -> None:
+def test_many_commits_leave_few_manifests_and_snapshots(
+    tmp_path: Path, origin: MemoryOrigin, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
     table.transaction().set_properties({"commit.manifest.min-count-to-merge": "5"}).commit_transaction()
     for end in range(61, 75):
         origin.held[A] = Bound(0, end)
@@ -176,4 +178,6 @@ def test_many_commits_leave_few_manifests(tmp_path: Path, origin: MemoryOrigin, 
     snapshot = table.current_snapshot()
     assert snapshot is not None
     assert len(snapshot.manifests(table.io)) < 6
-    assert places(table.scan().to_arrow()) == every(origin)
+    monkeypatch.setattr("firearrow.spark.jobs.archive.iceberg._SNAPSHOTS_MAX", 3)
+    assert Iceberg(Archive(tmp_path / "archive"), table).expire_snapshots() == 11
+    assert places(table.refresh().scan().to_arrow()) == every(origin)

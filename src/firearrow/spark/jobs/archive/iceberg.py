@@ -50,6 +50,7 @@ _PROPERTIES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",  # otherwise each commit leaves a file with all snapshots
 }
 _TRIES_MAX: Final = 20  # consecutive commits of other processes
+_SNAPSHOTS_MAX: Final = 2000  # of nearly 1 KB each in a file that every commit writes
 _MARGIN_HOURS: Final = 1  # between the loading of a state and its snapshot
 
 
@@ -164,16 +165,18 @@ class Iceberg:
             transaction.commit_transaction()
 
     def expire_snapshots(self, kept_hours: int = KEPT_HOURS) -> int:
-        """Remove old snapshots, except those that a branch or a tag names; return their number.
+        """Remove old snapshots, and those beyond a number, but none that a branch or a tag names; return their number.
 
         Call it before ``Archive.clean`` with the same time: it leaves no snapshot whose files ``clean`` removes.
         Manifests stay; they are small, and engines of Iceberg remove orphan files.
         """
         table = self._table.refresh()
         before = datetime.now(UTC) - timedelta(hours=kept_hours - _MARGIN_HOURS)
-        count = len(table.snapshots())
+        times = sorted(snapshot.timestamp_ms for snapshot in table.snapshots())
+        if len(times) > _SNAPSHOTS_MAX:
+            before = max(before, datetime.fromtimestamp(times[-_SNAPSHOTS_MAX] / 1000, UTC))
         table.maintenance.expire_snapshots().older_than(before).commit()
-        return count - len(table.refresh().snapshots())
+        return len(times) - len(table.refresh().snapshots())
 
     @property
     def _name(self) -> str:
