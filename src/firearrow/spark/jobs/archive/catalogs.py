@@ -31,7 +31,6 @@ class IcebergCatalog:
     label: str
     name: str | None = None
     properties: Mapping[str, str] = field(default_factory=dict, repr=False)  # secrets
-
     _held: list[Catalog] = field(default_factory=list, init=False, repr=False, compare=False)
     _running: dict[str, Thread] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -96,8 +95,8 @@ class IcebergCatalog:
         except FirearrowError:
             raise
         except Exception as error:  # the boundary: each kind of catalog has a library with errors of its own
-            text = " ".join(str(error).split())[:_SENTENCE_MAX] or type(error).__name__
-            raise CatalogError(f"{self.label}: {self._without_secrets(text)}") from error
+            text = self._without_secrets(" ".join(str(error).split()))[:_SENTENCE_MAX]
+            raise CatalogError(f"{self.label}: {text or type(error).__name__}") from error
 
     def _without_secrets(self, text: str) -> str:
         for key, value in self.properties.items():
