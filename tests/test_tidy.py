@@ -62,6 +62,7 @@ BROAD_EXCEPT_PLACES = {
     "src/firearrow/net/http.py",
     "src/firearrow/net/replies.py",
     "src/firearrow/net/server.py",
+    "src/firearrow/spark/jobs/archive/catalogs.py",
     "src/firearrow/store/flushservice.py",
     "tests/interop/grpcclients/pythonprogram.py",
 }

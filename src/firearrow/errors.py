@@ -13,6 +13,7 @@
     │   └── StoreLocked             another process has the store open
     ├── CannotListen                a port is not available
     ├── ConfigError                 a setting is unknown or has an impossible value
+    ├── CatalogError                a catalog of Iceberg tables failed
     ├── DataLost                    messages that a reader wanted are gone
     ├── ClientError                 an operation of a client failed
     │   ├── SendFailed              a message was not sent, or not confirmed
@@ -88,6 +89,10 @@ class CannotListen(FirearrowError, OSError):
 
 class ConfigError(FirearrowError):
     """A setting is unknown or has a value that it cannot have."""
+
+
+class CatalogError(FirearrowError):
+    """A catalog of Iceberg tables does not answer, or refuses what it is asked for."""
 
 
 class DataLost(FirearrowError):

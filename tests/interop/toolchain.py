@@ -28,6 +28,7 @@ from tests.archives import unpack
 HERE = Path(__file__).parent
 JAVA_SOURCES = HERE / "java"
 GO_SOURCES = HERE / "go"
+ICEBERG_SOURCES = HERE / "icebergcatalog"
 GRPC_JAVA_SOURCES = HERE / "grpcclients" / "java"
 GRPC_GO_SOURCES = HERE / "grpcclients" / "go"
 GRPC_NODE_SOURCES = HERE / "grpcclients" / "node"
@@ -65,6 +66,15 @@ def java_build() -> Path:
     """Return the directory whose ``lib`` has our classes and RocketMQ's; build it if need be."""
     require("java", "javac", "mvn")
     return _cached("interop-java", _fingerprint(JAVA_SOURCES), partial(_build_java, JAVA_SOURCES))
+
+
+def iceberg_catalog_command(warehouse: Path) -> list[str]:
+    """Return the command that runs Iceberg's own REST catalog, which prints its port."""
+    require("java", "javac", "mvn")
+    sources = ICEBERG_SOURCES
+    home = _cached("interop-iceberg", _fingerprint(sources), partial(_build_java, sources))
+    main = "org.apache.iceberg.rest.RestCatalogServer"
+    return ["java", *JVM_QUICK_START, "-cp", f"{home / 'lib'}/*", main, f"file://{warehouse}"]
 
 
 def grpc_java_command(directory: Path) -> list[str]:

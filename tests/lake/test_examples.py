@@ -9,6 +9,7 @@ import pytest
 
 from firearrow.client.admin.cluster import Admin
 from firearrow.client.blocking import Producer
+from firearrow.lake.catalogs import LakeCatalog
 from firearrow.lake.filling import Lake, LakeFilling
 from firearrow.lake.spec import TableSpec, read_lake_file
 from firearrow.testing import BlockingCluster
@@ -19,10 +20,11 @@ PAGE = DOCS / "lake.md"
 
 
 def test_the_file_can_be_read(tmp_path: Path) -> None:
-    (block,) = blocks(PAGE, "toml")
-    (tmp_path / "lake.toml").write_text(block.code)
+    tables, catalog = blocks(PAGE, "toml")
+    (tmp_path / "lake.toml").write_text(tables.code + catalog.code)
     lake = read_lake_file(tmp_path / "lake.toml")
     assert [spec.topics for spec in lake.tables] == ["orders.*", "prices"]
+    assert LakeCatalog.of(lake.catalog).namespace == "lake"
 
 
 def test_duckdb_reads_a_table_with_its_newest_messages(

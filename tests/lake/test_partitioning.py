@@ -35,6 +35,14 @@ def test_rows_are_parted_by_all_columns() -> None:
     assert [(values, part.num_rows) for values, part in parts(rows, [])] == [({}, 5)]
 
 
+def test_a_time_before_1970_is_in_the_day_and_hour_that_hold_it() -> None:
+    rows = pa.table({"at": pa.array([-1, -3_600_000_001, 0], pa.timestamp("us", "UTC"))})
+    assert Partitioning.of("hour(at)").values(rows).to_pylist() == [-1, -2, 0]
+    assert [str(day) for day in Partitioning.of("day(at)").values(rows).to_pylist()] == [
+        "1969-12-31", "1969-12-31", "1970-01-01"
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize("text", ["", "week()", "bucket(0, a)", "bucket(a)", "day(a"])
 def test_a_wrong_text_is_refused(text: str) -> None:
     with pytest.raises(ConfigError, match="partition "):

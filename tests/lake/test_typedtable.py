@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
+import msgspec
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
@@ -222,3 +224,25 @@ def test_files_are_partitioned_and_sorted_as_the_topic_says(tmp_path: Path) -> N
     for path in found["path"].to_pylist():
         cents = pa.parquet.read_table(tmp_path / "orders" / path, partitioning=None)["cents"].to_pylist()
         assert cents == sorted(cents)
+
+
+@pytest.mark.parametrize("mode", ["append", "upsert"])
+def test_any_reader_of_delta_can_read_the_table(tmp_path: Path, mode: Literal["append", "upsert"]) -> None:
+    """Deletion vectors need a reader of version 3; without them, version 1 is enough."""
+    key = "order" if mode == "upsert" else ""
+    spec = TableSpec(topics="orders", schema="order string, cents int", mode=mode, key=key, change_data_feed=True)
+    origin = orders(body=lambda _, offset: json.dumps({"order": str(offset % 5), "cents": offset}).encode())
+    run(origin, tmp_path, spec, rows=20)
+    origin.held[A] = Bound(0, 31)
+    run(origin, tmp_path, msgspec.structs.replace(spec, schema="order string, cents long"))
+    table_at(tmp_path, spec).compact()
+    table = DeltaTable(str(tmp_path / "orders"))
+    protocol = table.protocol()
+    assert (protocol.min_reader_version, protocol.reader_features) == (1, None)
+    steps = [commit for commit in table.history() if commit.get("firearrow") == "archive"]
+    metrics = [commit["operationMetrics"] for commit in reversed(steps)]
+    if mode == "append":
+        assert [int(each["numOutputRows"]) for each in metrics] == [20, 17, 6]
+        assert all(int(each["numFiles"]) > 0 < int(each["numOutputBytes"]) for each in metrics)
+    else:
+        assert [each["num_target_rows_inserted"] for each in metrics] == [5, 0, 0]

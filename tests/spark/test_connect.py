@@ -43,6 +43,8 @@ from tests.store.stores import contents
 from tools.demo import create_topics
 from tools.demo import serving as serving_broker
 
+pytestmark = pytest.mark.timeout(400)  # a server, its workers and those of other tests share few cores
+
 MODE = "SPARK_CONNECT_MODE_ENABLED"
 REPORTS = ("backlog", "accounting", "deadletters", "transactions", "duplicates", "latency")
 
@@ -272,7 +274,7 @@ def test_a_watch_prints_here(
 
 def said(*arguments: str) -> tuple[int, str, str]:
     done = subprocess.run(
-        [sys.executable, "-m", "firearrow", *arguments], capture_output=True, text=True, check=False, timeout=100
+        [sys.executable, "-m", "firearrow", *arguments], capture_output=True, text=True, check=False, timeout=300
     )
     return done.returncode, done.stdout, done.stderr
 

@@ -16,7 +16,8 @@ import msgspec
 
 from firearrow.client.queues import Bound, Queue
 from firearrow.clock import Clock, SystemClock
-from firearrow.errors import ConfigError, FirearrowError
+from firearrow.errors import CatalogError, ConfigError, FirearrowError
+from firearrow.lake.catalogs import NEEDED, IcebergTables, LakeCatalog
 from firearrow.lake.decoding import BodyDecoder, decoder_of
 from firearrow.lake.instances import Instances
 from firearrow.lake.spec import TableSpec, specs_of, table_name
@@ -32,6 +33,7 @@ from firearrow.spark.jobs.archive.archiving import (
     require_apart,
     source,
 )
+from firearrow.spark.jobs.archive.catalogs import ANSWER_SECONDS
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.workers import Workers
 from firearrow.spark.options import parse
@@ -116,6 +118,8 @@ class _Filled:
     table: TypedTable
     archiver: Archiver
     retried_ms: int
+    iceberg: IcebergTables | None
+    is_published: bool = False
 
     def is_due(self, now_ms: int) -> bool:
         """Tell whether a registry can know more schemas of undecoded messages by now."""
@@ -134,10 +138,15 @@ class Lake:
     specs: tuple[TableSpec, ...] = ()
     lag_seconds: float = LAG_SECONDS
     by_attributes: bool = True
+    catalog: LakeCatalog | None = None
 
     def check(self) -> None:
-        """Raise ConfigError for options that no lake can have."""
+        """Raise ConfigError for options that no lake can have, and for a missing or wrong catalog."""
         topic_source(self.options, "any")
+        if self.catalog is not None:
+            self.catalog.catalog.check()
+        elif any(spec.format == "iceberg" for spec in self.specs):
+            raise ConfigError(NEEDED)
 
     def topics(self) -> dict[str, TableSpec]:
         """Return the specification of each topic that becomes a table; raise ConfigError for wrong attributes, and for
@@ -172,6 +181,7 @@ class LakeFilling:
         self._topics: frozenset[str] = frozenset()
         self._filled: dict[str, _Filled] = {}
         self._tidied_ms: dict[str, int] = {}
+        self._patience: float | None = None  # with a catalog, which must not stop other tables
 
     def round(self) -> bool:
         """Bring the tables of this instance up to the present; tell whether a message was new.
@@ -195,9 +205,11 @@ class LakeFilling:
             status = self.statuses.setdefault(topic, TableStatus(topic, table_name(topic), lag))
             try:
                 was_new |= self._step(status, spec, {q: bound for q, bound in bounds.items() if q.topic == topic})
+                self._publish(self._filled[topic])
                 status.fresh_ms, status.trouble = now_ms, ""
             except (FirearrowError, OSError) as error:
-                self._filled.pop(topic, None)
+                if not isinstance(error, CatalogError):
+                    self._filled.pop(topic, None)
                 if status.trouble != str(error):
                     log.warning("a table stops", extra={"table": status.name, "reason": str(error)})
                 status.trouble = str(error)
@@ -205,6 +217,7 @@ class LakeFilling:
 
     def follow(self, stop: Event, on_round: Callable[[], object] = lambda: None) -> None:
         """Fill the tables until ``stop`` is set, so that no message waits longer than the lag of its table."""
+        self._patience = ANSWER_SECONDS
         while not stop.is_set():
             begin_ms = self._clock.now_ms()
             try:
@@ -229,7 +242,11 @@ class LakeFilling:
             self._tidied_ms[topic] = now_ms
             try:
                 filled.table.compact()
-                filled.table.clean()
+                filled.is_published = False
+                self._publish(filled)
+                if filled.iceberg is not None:
+                    filled.iceberg.expire_snapshots(self._patience)
+                filled.table.clean()  # last: files stay until no snapshot of Iceberg needs them
             except FirearrowError as error:
                 log.warning("a table is not tidied", extra={"table": filled.table.name, "reason": str(error)})
 
@@ -252,7 +269,17 @@ class LakeFilling:
         before = status.steps
         while (step := filled.archiver.step(bounds)) is not None:
             status.add(step)
+            filled.is_published = False
         return status.steps > before
+
+    def _publish(self, filled: _Filled) -> None:
+        """Let the Iceberg tables follow, if there are any; the Delta tables have their messages already."""
+        if filled.spec.format != "iceberg" or filled.is_published:
+            return
+        if filled.iceberg is None:
+            raise ConfigError(NEEDED)
+        filled.iceberg.publish(self._patience)
+        filled.is_published = True
 
     def _filled_table(self, topic: str, spec: TableSpec) -> _Filled:
         """Return the table of a topic, brought to the present schema.
@@ -270,5 +297,7 @@ class LakeFilling:
         self.statuses[topic].rows += table.retry(self._workers)
         opener, settings = topic_source(self._lake.options, topic)
         archiver = Archiver(self._workers, opener, table, settings, self._origin)
-        self._filled[topic] = _Filled(spec, decoder, table, archiver, now_ms)
+        catalog = self._lake.catalog
+        iceberg = IcebergTables(catalog, table) if spec.format == "iceberg" and catalog is not None else None
+        self._filled[topic] = _Filled(spec, decoder, table, archiver, now_ms, iceberg)
         return self._filled[topic]

@@ -77,7 +77,8 @@ class Partitioning:
         if self.transform == "day":
             return column.cast(pa.date32())
         if self.transform == "hour":
-            return pc.divide(column.cast(pa.int64()), 3_600_000_000).cast(pa.int32())
+            whole = pc.floor_temporal(column, unit="hour")  # a division would round times before 1970 up
+            return pc.divide(whole.cast(pa.int64()), 3_600_000_000).cast(pa.int32())
         if self.transform:
             return _buckets(column, self.buckets)
         return column

@@ -3,6 +3,7 @@
 It comes from a file, and from the attributes of topics, which win::
 
     root = "s3://bucket/lake"
+    catalog = "prod:lake"        # for tables with format = "iceberg"; see ``firearrow.lake.catalogs``
 
     [[tables]]
     topics = "orders.*"          # a regular expression for whole names
@@ -83,10 +84,11 @@ class TableSpec(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
 
 class LakeFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Content of the file: the directory or URI of all tables, the time in seconds after which messages must be in
-    them, and the tables."""
+    them, the catalog of Iceberg tables, and the tables."""
 
     root: str = ""
     lag: float = 60.0
+    catalog: str | dict[str, str | int | bool] = ""
     tables: tuple[TableSpec, ...] = ()
 
 

@@ -11,12 +11,15 @@ from pathlib import Path
 from time import sleep
 
 import pytest
+from pyiceberg.catalog import load_catalog
 
 from firearrow.cli.main import main
+from tests.lake.test_catalogs import properties
 from tests.lake.test_filling import configure, get, numbers, send
 from tests.store.stores import opened
 
 LOCAL = ["--master", "local[1]", "--no-progress"]
+ICEBERG = ["--topic", "orders", "--schema", "number long", "--format", "iceberg"]
 
 
 def test_topics_become_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,6 +42,21 @@ def test_topics_become_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         assert said.startswith("firearrow: table paid: column number is string, but the new schema has number of int32")
 
 
+def test_topics_become_tables_of_iceberg_in_the_catalog_of_the_file(tmp_path: Path) -> None:
+    root, lake, file = tmp_path / "store", tmp_path / "lake", tmp_path / "lake.toml"
+    (tmp_path / "warehouse").mkdir()
+    catalog = "\n".join(f'{key} = "{value}"' for key, value in properties(tmp_path).items())
+    tables = '[[tables]]\ntopics = "orders"\nschema = "number long"\nformat = "iceberg"\n'
+    file.write_text(f'root = "{lake}"\n{tables}[catalog]\nnamespace = "lake"\nname = "shop"\necho = false\n{catalog}\n')
+    with opened(root) as store:
+        configure(root, {"orders": {}})
+        send(store, "orders", range(5))
+        assert main(["pipeline", "tables", "--path", str(root), "--file", str(file), *LOCAL]) == 0
+    found = load_catalog("shop", **properties(tmp_path))
+    assert sorted(found.load_table("lake.orders").scan().to_arrow()["number"].to_pylist()) == [*range(5)]
+    found.close()
+
+
 @pytest.mark.parametrize(
     ("given", "says"),
     [
@@ -48,6 +66,9 @@ def test_topics_become_tables(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         (["--to", "LAKE", "--topic", "(", "--schema", "a int"], "topics '(': "),
         (["--to", "STORE/lake", "--topic", "orders", "--schema", "a int"], "one is within the other"),
         (["--to", "LAKE", "--option", "tags=a"], "option tags: an archive contains whole queues"),
+        (["--to", "LAKE", *ICEBERG], "format = iceberg needs a catalog: --catalog [CATALOG:]NAMESPACE, or [catalog]"),
+        (["--to", "LAKE", *ICEBERG, "--catalog", "no:lake"], "catalog no:lake: URI missing, please provide"),
+        (["--to", "LAKE", *ICEBERG, "--catalog", "no:"], "catalog no:: the namespace of the tables is missing"),
     ],
 )
 def test_what_is_missing_is_named(

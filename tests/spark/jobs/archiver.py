@@ -18,6 +18,7 @@ from pathlib import Path
 from threading import Event
 from typing import NamedTuple
 
+from firearrow.lake.catalogs import LakeCatalog
 from firearrow.lake.filling import Lake, LakeFilling
 from firearrow.lake.spec import TableSpec
 from firearrow.spark.jobs.archive.archiving import ArchiveSettings, follow, source
@@ -82,10 +83,24 @@ def fill_for_ever(store: str, root: str) -> None:
         LakeFilling(workers, lake).follow(Event())
 
 
+def publish_for_ever(store: str, root: str) -> None:
+    """Do the same for an Iceberg table, in a catalog beside the lake."""
+    place = Path(root).parent
+    catalog = {"type": "sql", "uri": f"sqlite:///{place}/catalog.db", "warehouse": f"file://{place}/warehouse"}
+    spec = TableSpec(topics="orders", schema="number long", lag=0.03, format="iceberg")
+    options = {"path": store, "maxOffsetsPerTrigger": "60", "splitBytes": "2k"}
+    lake = Lake(options, root, (spec,), catalog=LakeCatalog.of({"namespace": "lake", **catalog}))
+    with local_workers(2, "fork") as workers:
+        LakeFilling(workers, lake).follow(Event())
+
+
 def main() -> None:
     """Fork a process that works for each line."""
-    work = {"archive_for_ever": archive_for_ever, "fill_for_ever": fill_for_ever}[sys.argv[1]]
+    works = {each.__name__: each for each in (archive_for_ever, fill_for_ever, publish_for_ever)}
+    work = works[sys.argv[1]]
     import_module("deltalake")
+    if work is publish_for_ever:
+        import_module("pyiceberg.catalog.sql")
     for _ in sys.stdin:
         child = os.fork()
         if child == 0:

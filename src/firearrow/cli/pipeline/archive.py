@@ -9,7 +9,6 @@ from typing import Final
 from firearrow.cli.output.reports import Bars, Cell, Table
 from firearrow.cli.pipeline.analyses import ReportRun
 from firearrow.cli.pipeline.options import ArchiveJob, Expire, OfArchive
-from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive.archiving import ArchiveStep, archive, follow, source
 from firearrow.spark.jobs.archive.compaction import CompactedFiles, compact
 from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive
@@ -78,17 +77,13 @@ def report_expire(run: ReportRun[Expire]) -> list[Table]:
 def _lake(run: ReportRun[ArchiveJob], place: Archive) -> Callable[[], object]:
     """Function that adds the files of the archive to an Iceberg table."""
     if run.options.iceberg:
-        from pyiceberg.catalog import load_catalog
-        from pyiceberg.exceptions import NoSuchNamespaceError, NotInstalledError
-
+        from firearrow.spark.jobs.archive.catalogs import IcebergCatalog
         from firearrow.spark.jobs.archive.iceberg import Iceberg, iceberg_table
 
-        catalog, _, name = run.options.iceberg.rpartition(":")
-        try:
-            table = iceberg_table(load_catalog(catalog or None), name)
-        except (ValueError, NoSuchNamespaceError, NotInstalledError) as error:
-            raise ConfigError(f"--iceberg {run.options.iceberg}: {error}") from error
-        return Iceberg(place, table).publish
+        given, _, name = run.options.iceberg.rpartition(":")
+        catalog = IcebergCatalog(f"--iceberg {run.options.iceberg}", given or None)
+        table = Iceberg(place, catalog.work(lambda: iceberg_table(catalog.opened, name)))
+        return lambda: catalog.work(table.publish)
     return lambda: 0
 
 

@@ -209,8 +209,6 @@ def _tables(options: TablesJob) -> None:
     for spec in lake.specs:
         if spec.bodies in _OF_BODIES:
             require(_OF_BODIES[spec.bodies], "bodies")
-        if spec.format == "iceberg":
-            require("pyiceberg", "iceberg")
     lake.check()
 
 

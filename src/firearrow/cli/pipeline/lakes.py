@@ -6,6 +6,7 @@ from typing import Final
 
 from firearrow.cli.pipeline.options import TablesJob
 from firearrow.errors import ConfigError
+from firearrow.lake.catalogs import LakeCatalog
 from firearrow.lake.filling import LAG_SECONDS, Lake
 from firearrow.lake.spec import LakeFile, TableSpec, checked, read_lake_file
 
@@ -23,4 +24,6 @@ def lake_of(options: TablesJob) -> Lake:
     if options.topic is not None:
         specs = (checked(TableSpec(topics=options.topic, partition=options.partition or None, **given)),)
     lag = getattr(options, "lag", None) or (file.lag if options.file is not None else LAG_SECONDS)
-    return Lake(options.source(), root, specs, lag, by_attributes=options.topic is None)
+    catalog = options.catalog or file.catalog
+    known = LakeCatalog.of(catalog) if catalog else None
+    return Lake(options.source(), root, specs, lag, by_attributes=options.topic is None, catalog=known)

@@ -249,6 +249,13 @@ class TablesJob(OfMessages):
     file: Annotated[Path | None, valued("FILE", "a file in TOML that says which topics become tables")] = None
     topic: Annotated[str | None, valued("PATTERN", "topics whose whole name matches, without a file")] = None
     format: Annotated[Literal["delta", "iceberg"], Parameter("format of the tables (default: delta)")] = "delta"
+    catalog: Annotated[
+        str | None,
+        valued(
+            "[CATALOG:]NAMESPACE",
+            "with iceberg: namespace of the tables, in a catalog that pyiceberg is configured for",
+        ),
+    ] = None
     bodies: Annotated[Literal["json", "avro", "protobuf"], Parameter("format of the bodies (default: json)")] = "json"
     schema: Annotated[
         str | None,

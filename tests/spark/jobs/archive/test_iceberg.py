@@ -17,8 +17,9 @@ from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive.archiving import ArchiveSettings, archive
 from firearrow.spark.jobs.archive.compaction import compact
 from firearrow.spark.jobs.archive.delta import Archive
-from firearrow.spark.jobs.archive.iceberg import Iceberg, iceberg_table
+from firearrow.spark.jobs.archive.iceberg import Iceberg, IcebergLayout, IcebergPartition, iceberg_table
 from firearrow.spark.jobs.archive.upkeep import expire
+from firearrow.spark.tables import MESSAGES
 from tests.spark.jobs.archive.test_archiving import every
 from tests.spark.jobs.inline import Inline, Killed
 from tests.spark.origins import DAY_MS, MemoryOrigin
@@ -111,7 +112,72 @@ def test_iceberg_goes_on_where_publishing_was_ended(
     assert places(table.refresh().scan().to_arrow()) == every(origin)
 
 
-def test_a_table_of_another_archive_is_refused(tmp_path: Path, origin: MemoryOrigin, table: Table) -> None:
+@pytest.mark.parametrize("compacts", [False, True])
+def test_two_processes_publish_each_file_once(
+    tmp_path: Path, origin: MemoryOrigin, table: Table, monkeypatch: pytest.MonkeyPatch, compacts: bool
+) -> None:
+    held = fill(origin, tmp_path / "archive")
+    lake, other = Iceberg(held, table), Iceberg(held, table.catalog.load_table("logs.messages"))
+    if compacts:
+        lake.publish()
+        compact(Inline(), held)
+    commit = Transaction.commit_transaction
+    commits = Counter[str]()
+
+    def is_second(self: Transaction) -> Any:
+        commits["begun"] += 1
+        if commits["begun"] == 2 - compacts:  # the first one sets the properties of a new table
+            origin.held[A] = Bound(0, 70)
+            fill(origin, tmp_path / "archive")
+            assert other.publish() > 0
+        return commit(self)
+
+    monkeypatch.setattr(Transaction, "commit_transaction", is_second)
+    assert lake.publish() == 0
+    assert commits["begun"] > 1
+    assert places(table.refresh().scan().to_arrow()) == every(origin)
+    assert len(list(table.scan().plan_files())) == len(held.load().files)
+
+
+def test_other_rows_stay(tmp_path: Path, origin: MemoryOrigin, table: Table) -> None:
     Iceberg(fill(origin, tmp_path / "one"), table).publish()
     with pytest.raises(ConfigError, match=r"^the table is of archive .*, but .*two is archive"):
         Iceberg(fill(origin, tmp_path / "two"), table).publish()
+    catalog = table.catalog
+    rows = pa.table({"a": [1]})
+    catalog.create_table("logs.others", rows.schema).append(rows)
+    with pytest.raises(ConfigError, match=r"^the Iceberg table logs\.others has rows, but not those of an archive$"):
+        Iceberg(Archive(tmp_path / "one"), iceberg_table(catalog, "logs.others")).publish()
+    layout = IcebergLayout(MESSAGES, [IcebergPartition("topic", "topic")])
+    with pytest.raises(ConfigError, match=r"logs\.topics is partitioned by topic, but .*one by topic, dt$"):
+        Iceberg(Archive(tmp_path / "one"), iceberg_table(catalog, "logs.topics", layout)).publish()
+
+
+def test_old_snapshots_go_before_their_files(tmp_path: Path, origin: MemoryOrigin, table: Table) -> None:
+    held = fill(origin, tmp_path / "archive")
+    lake = Iceberg(held, table)
+    lake.publish()
+    compact(Inline(), held)
+    lake.publish()
+    first, last = table.refresh().snapshots()
+    assert lake.expire_snapshots(kept_hours=1) == 1
+    assert [each.snapshot_id for each in table.refresh().snapshots()] == [last.snapshot_id]
+    assert lake.expire_snapshots(kept_hours=0) == 0
+    assert held.clean(kept_hours=0) > 0
+    assert first.snapshot_id != last.snapshot_id
+    assert places(table.scan().to_arrow()) == every(origin)
+
+
+def test_many_commits_leave_few_manifests_and_snapshots(
+    tmp_path: Path, origin: MemoryOrigin, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table.transaction().set_properties({"commit.manifest.min-count-to-merge": "5"}).commit_transaction()
+    for end in range(61, 75):
+        origin.held[A] = Bound(0, end)
+        Iceberg(fill(origin, tmp_path / "archive"), table).publish()
+    snapshot = table.current_snapshot()
+    assert snapshot is not None
+    assert len(snapshot.manifests(table.io)) < 6
+    monkeypatch.setattr("firearrow.spark.jobs.archive.iceberg._SNAPSHOTS_MAX", 3)
+    assert Iceberg(Archive(tmp_path / "archive"), table).expire_snapshots() == 11
+    assert places(table.refresh().scan().to_arrow()) == every(origin)

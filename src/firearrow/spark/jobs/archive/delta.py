@@ -247,6 +247,14 @@ class State:
         return frozenset(unquote(path) for path in pa.table(self.table.get_add_actions())["path"].to_pylist())
 
     @cached_property
+    def partitions(self) -> dict[str, dict[str, Any]]:
+        """The values of the columns that the table is partitioned by, of each file by its path."""
+        if self.table is None:
+            return {}
+        actions = pa.table(self.table.get_add_actions()).to_pylist()
+        return {unquote(action["path"]): action.get("partition") or {} for action in actions}
+
+    @cached_property
     def files(self) -> dict[str, DataFile]:
         """The files of an archive, by their paths."""
         if self.table is None:
@@ -453,7 +461,7 @@ class Archive:
         if change.removed:
             numbers[FILES] = base.version + 1
         return CommitProperties(
-            custom_metadata={"firearrow": change.what},
+            custom_metadata={"firearrow": change.what, **_metrics(change)},
             max_commit_retries=0,
             app_transactions=[Transaction(name, number) for name, number in numbers.items()],
         )
@@ -507,6 +515,19 @@ class Archive:
         )
         self._sync_log(state.version, self.load().version)
         return len(removed)
+
+
+def _metrics(change: TableChange) -> dict[str, Any]:
+    """Return what Delta's history shows of a change; merges have the library's own metrics."""
+    if not change.added and not change.removed:
+        return {}
+    metrics = {
+        "numFiles": len(change.added),
+        "numOutputRows": sum(file.rows for file in change.added),
+        "numOutputBytes": sum(file.size_bytes for file in change.added),
+        "numRemovedFiles": len(change.removed),
+    }
+    return {"operationMetrics": {name: str(number) for name, number in metrics.items()}}
 
 
 def _values(column: pa.ChunkedArray) -> list[Any]:

@@ -47,7 +47,7 @@ LATE: Final = "10 minutes"  # retention of a minute's numbers
 TOLD_MAX: Final = 10_000  # remembered ids of alerts; more than retained minutes x subjects
 WEBHOOK_SECONDS_MAX: Final = 10.0
 WEBHOOK_TRIES: Final = 3
-PROGRESS_SECONDS_MAX: Final = 60.0  # of a busy server
+PROGRESS_SECONDS_MAX: Final = 240.0  # of a busy server
 _OBSERVED: Final = "firearrow broken rules"
 
 _RULE: Final = re.compile(r"\s*(\w+)\s*>\s*(\d+(?:\.\d+)?)\s*")
