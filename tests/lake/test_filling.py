@@ -8,7 +8,7 @@ import json
 import os
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -28,10 +28,11 @@ from firearrow.lake.monitoring import serving
 from firearrow.lake.spec import TableSpec
 from firearrow.spark.bodies.registry import FRAME
 from firearrow.spark.jobs.archive.fileplace import FilePlace
+from firearrow.spark.jobs.workers import SameProcess, WorkersLost
 from firearrow.store.engine import MessageStore
 from tests.broker.fakes import HandClock
 from tests.spark.jobs.archiver import forking
-from tests.spark.jobs.inline import Inline
+from tests.spark.jobs.inline import Inline, P, R
 from tests.spark.registries import serving_schemas
 from tests.store.stores import append, opened, settle
 
@@ -320,6 +321,20 @@ def test_a_killed_service_loses_and_doubles_nothing(tmp_path: Path) -> None:
             assert len(found) == len(set(found)) < 2000
     filling(root, lake, TableSpec(topics="orders", schema="number long")).round()
     assert numbers(lake, "orders") == [*range(2000)]
+
+
+def test_a_service_without_workers_ends(tmp_path: Path) -> None:
+    class Dead(SameProcess):
+        def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
+            raise WorkersLost("a worker process has died")
+
+    root = tmp_path / "store"
+    with opened(root) as store:
+        configure(root, {"orders": {}})
+        send(store, "orders", range(3))
+        work = LakeFilling(Dead(), Lake({"path": str(root)}, str(tmp_path / "lake"), (SPEC,)))
+        with pytest.raises(WorkersLost):
+            work.follow(Event())
 
 
 def version(lake: Path) -> int:

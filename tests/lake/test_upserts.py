@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from deltalake import DeltaTable
+from google.protobuf import descriptor_pb2
 
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError
@@ -77,6 +78,18 @@ def test_an_empty_body_deletes(tmp_path: Path, key: str) -> None:
     for rows in (5, 9, None):
         run(origin, tmp_path / str(rows), spec, rows=rows)
         assert {row["_keys"]: row["cents"] for row in rows_of(tmp_path / str(rows))} == lasting(origin, body)
+
+
+def test_an_empty_body_deletes_though_it_is_a_message_of_protobuf(tmp_path: Path) -> None:
+    file = descriptor_pb2.FileDescriptorProto(name="order.proto", syntax="proto3")
+    file.message_type.add(name="Order").field.add(name="cents", number=1, type=3, label=1)  # int64, optional
+    (tmp_path / "order.desc").write_bytes(descriptor_pb2.FileDescriptorSet(file=[file]).SerializeToString())
+    spec = TableSpec(bodies="protobuf", schema=str(tmp_path / "order.desc"), message="Order", mode="upsert")
+    origin = origin_of(lambda _, offset: b"" if offset % 4 == 3 else bytes([8, offset]))
+    run(origin, tmp_path, spec)
+    left = lasting(origin, origin.body)
+    assert {row["_keys"]: row["cents"] for row in rows_of(tmp_path)} == left
+    assert left
 
 
 def test_a_message_without_a_key_is_undecoded(tmp_path: Path) -> None:

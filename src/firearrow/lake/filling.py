@@ -35,7 +35,7 @@ from firearrow.spark.jobs.archive.archiving import (
 )
 from firearrow.spark.jobs.archive.catalogs import ANSWER_SECONDS
 from firearrow.spark.jobs.archive.fileplace import FilePlace
-from firearrow.spark.jobs.workers import Workers
+from firearrow.spark.jobs.workers import Workers, WorkersLost
 from firearrow.spark.options import parse
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.opening import open_origin
@@ -186,7 +186,7 @@ class LakeFilling:
     def round(self) -> bool:
         """Bring the tables of this instance up to the present; tell whether a message was new.
 
-        A table that cannot go on has its ``trouble``. Raises only if the topics cannot be read.
+        A table that cannot go on has its ``trouble``. Raises only if the topics cannot be read, and WorkersLost.
         """
         if self._instances is not None:
             self._instances.beat()
@@ -207,6 +207,8 @@ class LakeFilling:
                 was_new |= self._step(status, spec, {q: bound for q, bound in bounds.items() if q.topic == topic})
                 self._publish(self._filled[topic])
                 status.fresh_ms, status.trouble = now_ms, ""
+            except WorkersLost:
+                raise
             except (FirearrowError, OSError) as error:
                 if not isinstance(error, CatalogError):
                     self._filled.pop(topic, None)
@@ -216,13 +218,18 @@ class LakeFilling:
         return was_new
 
     def follow(self, stop: Event, on_round: Callable[[], object] = lambda: None) -> None:
-        """Fill the tables until ``stop`` is set, so that no message waits longer than the lag of its table."""
+        """Fill the tables until ``stop`` is set, so that no message waits longer than the lag of its table.
+
+        Raises WorkersLost if the workers can't go on.
+        """
         self._patience = ANSWER_SECONDS
         while not stop.is_set():
             begin_ms = self._clock.now_ms()
             try:
                 self.round()
                 self.trouble = ""
+            except WorkersLost:
+                raise
             except FirearrowError as error:
                 self.trouble = str(error)
                 log.warning("the topics can't be read", extra={"reason": self.trouble})

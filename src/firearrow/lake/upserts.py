@@ -56,7 +56,7 @@ class StagedRows(TypedRows):
         is_deletion = pc.equal(lengths, 0).combine_chunks()
         keys = rows.column(self.key).to_pylist()
         for number in pc.indices_nonzero(is_deletion).to_pylist():
-            del reasons[number]
+            reasons.pop(number, None)  # an empty body of Protobuf would decode
             keys[number] = messages.column("_keys")[number].as_py()
         kind = self.rows.field(self.key).type
         for number, key in enumerate(keys):

@@ -6,13 +6,12 @@ import os
 import signal
 import subprocess
 import sys
-from concurrent.futures.process import BrokenProcessPool
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
-from firearrow.spark.jobs.workers import local_workers
+from firearrow.spark.jobs.workers import WorkersLost, local_workers
 
 MASTER = """
 import os
@@ -52,7 +51,7 @@ def _die(number: int) -> int:
 def test_results_come_in_order_and_a_death_is_an_error() -> None:
     with local_workers(1) as workers:
         assert workers.run(_square, range(5)) == [0, 1, 4, 9, 16]
-        with pytest.raises(BrokenProcessPool):
+        with pytest.raises(WorkersLost, match="a worker process has died"):
             workers.run(_die, [1])
 
 

@@ -22,9 +22,9 @@ def report_tables(run: WorkersRun[TablesJob]) -> list[Table]:
     filling.round()
     if not filling.statuses:
         raise ConfigError("no topic becomes a table: --topic, the file or the attribute table.format name them")
-    stopped = [status for status in filling.statuses.values() if status.trouble]
-    if stopped and len(stopped) == len(filling.statuses):
-        raise FirearrowError(stopped[0].trouble)
+    stopped = [status.trouble for status in filling.statuses.values() if status.trouble]
+    if stopped:
+        raise FirearrowError(f"{len(stopped)} of {len(filling.statuses)} tables can't go on: {'; '.join(stopped)}")
     return _reported(filling.statuses.values())
 
 
@@ -45,10 +45,6 @@ def _reported(statuses: Iterable[TableStatus]) -> list[Table]:
     rows: list[list[Cell]] = [
         [each.name, each.topic, each.rows, each.undecoded, each.files, each.size_bytes] for each in statuses
     ]
-    stopped: list[list[Cell]] = [[each.name, each.trouble] for each in statuses if each.trouble]
     columns = ["table", "topic", "rows", "undecoded", "files", "bytes"]
     note = "Rows that the tables did not have before."
-    return [
-        Table("Tables", columns, rows, note, Bars(["table"], "rows")),
-        *([Table("Stopped", ["table", "reason"], stopped)] if stopped else []),
-    ]
+    return [Table("Tables", columns, rows, note, Bars(["table"], "rows"))]

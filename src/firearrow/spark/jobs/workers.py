@@ -10,6 +10,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from functools import cached_property, partial
 from multiprocessing import get_context, parent_process
@@ -17,6 +18,7 @@ from multiprocessing.connection import Connection, wait
 from threading import Thread
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
+from firearrow.errors import FirearrowError
 from firearrow.spark.session import is_remote
 from firearrow.spark.workererrors import short_errors
 
@@ -25,6 +27,10 @@ if TYPE_CHECKING:
 
 P = TypeVar("P")
 R = TypeVar("R")
+
+
+class WorkersLost(FirearrowError):
+    """Workers that can't go on."""
 
 
 class Workers(Protocol):
@@ -92,8 +98,11 @@ class ProcessWorkers:
         self.parallelism = parallelism
 
     def run(self, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
-        """Run the pieces; a process that dies is an error (BrokenProcessPool)."""
-        return list(self._pool.map(work, pieces))
+        """Run the pieces. Raises WorkersLost if a process dies, and from then on."""
+        try:
+            return list(self._pool.map(work, pieces))
+        except BrokenProcessPool:
+            raise WorkersLost("a worker process has died, for example for lack of memory: start again") from None
 
 
 @contextmanager
