@@ -45,7 +45,7 @@ def test_the_demonstration_runs_to_its_end(tmp_path: Path) -> None:
         "| new| 306|",
         "|paid| 301|",
         "Orders Orders 607 0",  # rows of the typed table
-        "│ c6 │",
+        "│ c0 │ 18 │ 12935 │",
     ):
         assert words in happened, said
     assert not (store / "abort").exists()  # the broker has ended cleanly

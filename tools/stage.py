@@ -85,7 +85,7 @@ class Stage:
     def command(self, words: list[str]) -> None:
         """Show a command line, on as many lines as it needs."""
         lines = [f"$ {words[0]}"]
-        for word in words[1:]:
+        for word in (f'"{word}"' if " " in word else word for word in words[1:]):
             if len(lines[-1]) + len(word) + 3 > self.columns:
                 lines[-1] += " \\"
                 lines.append(f"    {word}")
