@@ -21,13 +21,14 @@ from pyiceberg.table import CreateTableTransaction, Table, Transaction
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import CatalogError, ConfigError
 from firearrow.lake.catalogs import NEEDED, IcebergTables, LakeCatalog
-from firearrow.lake.filling import UPKEEP_SECONDS, Lake, LakeFilling, fill, typed_table
+from firearrow.lake.filling import UPKEEP_SECONDS, Lake, LakeFilling, typed_table
 from firearrow.lake.spec import TableSpec
 from firearrow.lake.typedtable import TypedTable
 from firearrow.spark.jobs.archive.archiving import ArchiveSettings
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.archive.iceberg import Iceberg
 from tests.broker.fakes import HandClock
+from tests.lake.filled import fill
 from tests.lake.test_filling import configure, numbers, send, version
 from tests.spark.jobs.archiver import forking
 from tests.spark.jobs.inline import Inline, Killed

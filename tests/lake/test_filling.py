@@ -22,7 +22,7 @@ from google.protobuf.descriptor_pb2 import FieldDescriptorProto as Field
 from google.protobuf.descriptor_pb2 import FileDescriptorProto
 
 from firearrow.errors import ConfigError
-from firearrow.lake.filling import RETRY_SECONDS, Lake, LakeFilling, TableStatus, fill, topic_source, typed_table
+from firearrow.lake.filling import RETRY_SECONDS, Lake, LakeFilling, TableStatus, topic_source, typed_table
 from firearrow.lake.instances import LIFE_SECONDS, Instances
 from firearrow.lake.monitoring import serving
 from firearrow.lake.spec import TableSpec
@@ -31,6 +31,7 @@ from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.workers import SameProcess, WorkersLost
 from firearrow.store.engine import MessageStore
 from tests.broker.fakes import HandClock
+from tests.lake.filled import fill
 from tests.spark.jobs.archiver import forking
 from tests.spark.jobs.inline import Inline, P, R
 from tests.spark.registries import serving_schemas

@@ -14,10 +14,11 @@ from deltalake import DeltaTable
 
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError
-from firearrow.lake.filling import fill, typed_table
+from firearrow.lake.filling import typed_table
 from firearrow.lake.spec import TableSpec
 from firearrow.lake.typedtable import TypedTable
 from firearrow.spark.jobs.archive.archiving import ArchiveSettings, Summary
+from tests.lake.filled import fill
 from tests.spark.jobs.inline import Inline, Killed, Mortal
 from tests.spark.origins import DAY_MS, MemoryOrigin
 

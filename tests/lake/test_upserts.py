@@ -15,9 +15,10 @@ from google.protobuf import descriptor_pb2
 
 from firearrow.client.queues import Bound, Queue
 from firearrow.errors import ConfigError
-from firearrow.lake.filling import fill, typed_table
+from firearrow.lake.filling import typed_table
 from firearrow.lake.spec import TableSpec
 from firearrow.spark.jobs.archive.archiving import ArchiveSettings
+from tests.lake.filled import fill
 from tests.spark.jobs.inline import Inline, Killed, Mortal
 from tests.spark.origins import MemoryOrigin
 

@@ -23,16 +23,7 @@ from firearrow.lake.instances import Instances
 from firearrow.lake.spec import TableSpec, specs_of, table_name
 from firearrow.lake.typedtable import TypedTable
 from firearrow.lake.upserts import UpsertTable
-from firearrow.spark.jobs.archive.archiving import (
-    Archiver,
-    ArchiveSettings,
-    ArchiveStep,
-    Source,
-    Summary,
-    archive,
-    require_apart,
-    source,
-)
+from firearrow.spark.jobs.archive.archiving import Archiver, ArchiveSettings, ArchiveStep, Source, require_apart, source
 from firearrow.spark.jobs.archive.catalogs import ANSWER_SECONDS
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.workers import Workers, WorkersLost
@@ -66,23 +57,6 @@ def topic_source(options: Mapping[str, str], topic: str) -> tuple[Source, Archiv
         if name.lower() in given:
             raise ConfigError(f"option {name}: the tables name the topics")
     return source({**options, "subscribe": topic})
-
-
-def fill(
-    workers: Workers,
-    source: Source,
-    table: TypedTable,
-    settings: ArchiveSettings | None = None,
-    *,
-    on_step: Callable[[ArchiveStep], object] | None = None,
-) -> Summary:
-    """Bring a table up to the present: its columns, its undecoded messages, and all messages that it lacks.
-
-    Raises ConfigError if its schema has changed and no column can hold both, and the errors of ``archive``.
-    """
-    table.evolve(workers)
-    table.retry(workers)
-    return archive(workers, source, table, settings, on_step=on_step)
 
 
 @dataclass

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
 import pyarrow as pa
 from pyspark.sql import Window
 from pyspark.sql import functions as F
@@ -16,7 +15,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from firearrow.client.queues import Queue, Span
 from firearrow.lake.reading import opened_table, unread
-from firearrow.lake.typedrows import READ, TypedRows, undecoded_rows
+from firearrow.lake.typedrows import READ, TypedRows, mask_of, undecoded_rows
 from firearrow.lake.upserts import DELETED, VERSION, UpsertTable
 
 if TYPE_CHECKING:
@@ -56,10 +55,8 @@ def _decoded(messages: DataFrame, writer: TypedRows, columns: pa.Schema) -> Data
 
     def rows_of(*values: pa.Array) -> pa.Array:
         rows, reasons = writer.rows_of(undecoded_rows(pa.RecordBatch.from_arrays([*values], schema=READ)))
-        failed = np.zeros(rows.num_rows, bool)
-        failed[list(reasons)] = True
         arrays = [column.combine_chunks() for column in rows.columns]
-        return pa.StructArray.from_arrays(arrays, fields=list(columns), mask=pa.array(failed))
+        return pa.StructArray.from_arrays(arrays, fields=list(columns), mask=mask_of(reasons, rows.num_rows))
 
     # PySpark's types ask for an argument that makes PySpark warn
     row = arrow_udf(rows_of, returnType=from_arrow_schema(columns))  # type: ignore[call-overload]

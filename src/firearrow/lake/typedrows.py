@@ -18,13 +18,14 @@ A body that does not decode is a row of the table ``<name>__undecoded``, with th
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from socket import gethostname
 from typing import Final
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.lake.decoding import BodyDecoder
@@ -82,6 +83,13 @@ def undecoded_rows(batch: pa.RecordBatch) -> pa.Table:
     """Return messages in the columns of undecoded ones, without a reason."""
     known = pa.table([batch.column(source) for source in _SOURCES.values()], METADATA)
     return known.append_column(UNDECODED_ROWS.field("body"), batch.column("body"))
+
+
+def mask_of(reasons: Collection[int], count: int) -> pa.BooleanArray:
+    """Return whether each of some rows has a reason not to be there."""
+    mask = np.zeros(count, bool)
+    mask[list(reasons)] = True
+    return pa.array(mask)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,12 +161,11 @@ class TypedRows:
         rows, reasons = self.rows_of(messages)
         if not reasons:
             return DecodedRows(rows, UNDECODED_ROWS.empty_table())
-        failed = np.zeros(messages.num_rows, bool)
-        failed[list(reasons)] = True
-        undecoded = messages.select([*METADATA.names, "body"]).filter(pa.array(failed))
+        failed = mask_of(reasons, messages.num_rows)
+        undecoded = messages.select([*METADATA.names, "body"]).filter(failed)
         texts = pa.array([reasons[number] for number in sorted(reasons)], pa.string())
         return DecodedRows(
-            rows.filter(pa.array(~failed)), undecoded.append_column(UNDECODED_ROWS.field("reason"), texts)
+            rows.filter(pc.invert(failed)), undecoded.append_column(UNDECODED_ROWS.field("reason"), texts)
         )
 
     def rows_of(self, messages: pa.Table) -> tuple[pa.Table, dict[int, str]]:

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from socket import gethostname
-from typing import Final
+from typing import TYPE_CHECKING, Final
 from urllib.parse import unquote
 
 import msgspec
@@ -39,6 +39,9 @@ from firearrow.spark.jobs.archive.delta import Archive, Conflict, State, TableCh
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.archive.parquet import there
 from firearrow.spark.jobs.workers import Workers
+
+if TYPE_CHECKING:
+    from deltalake import DeltaTable
 
 _STEP: Final = "firearrow:undecoded"  # of both tables: the last step with undecoded messages
 SPEC: Final = "firearrow.table"  # property of the table
@@ -71,11 +74,6 @@ class UndecodedTable(Archive):
                 stats = statistics_of(rows)
                 added.append(TypedFile(path=path, rows=rows.num_rows, size_bytes=size_bytes, stats=stats))
         return added, replaced
-
-    def rows(self) -> pa.Table:
-        """Return all undecoded messages."""
-        table = self.load().table
-        return UNDECODED_ROWS.empty_table() if table is None else pa.table(table.to_pyarrow_table())
 
 
 class TypedTable(Archive):
@@ -136,14 +134,15 @@ class TypedTable(Archive):
                 fields = DeltaSchema.from_arrow(pa.schema(change.added)).fields
                 properties = CommitProperties(custom_metadata={"firearrow": "schema"}, max_commit_retries=0)
                 self.in_library(lambda: table.alter.add_columns(fields, commit_properties=properties))
-            self._set_properties()
+            changed = self.load().table if change.rewritten or change.added else table
+            assert changed is not None
+            self._set_properties(changed)
         except CommitFailedError as error:
             raise Conflict(f"table {self.name}: another process has changed its columns: {error}") from None
 
-    def _set_properties(self) -> None:
+    def _set_properties(self, table: DeltaTable) -> None:
         """Note the present specification in the table."""
-        table, settings = self.load().table, {**self._layout.settings}
-        assert table is not None
+        settings = {**self._layout.settings}
         if settings.items() - (table.metadata().configuration or {}).items():
             self.in_library(lambda: table.alter.set_table_properties(settings, raise_if_not_exists=False))
 

@@ -46,6 +46,19 @@ def remote_of(name: object) -> tuple[str, bytes]:
     return f"{host}:{port}", socket.inet_pton(family, host) + port.to_bytes(4, "big")
 
 
+def unanswered(addresses: list[str], seconds: float) -> dict[str, str]:
+    """Return why no server of these can be connected to, by its address; nothing if one can."""
+    reasons: dict[str, str] = {}
+    for address in addresses:
+        try:
+            socket.create_connection(host_and_port(address), seconds).close()
+        except OSError as error:
+            reasons[address] = str(error.strerror or error)
+        else:
+            return {}
+    return reasons
+
+
 # --- Failover ---
 
 

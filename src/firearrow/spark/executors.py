@@ -22,7 +22,7 @@ import pyarrow as pa
 import firearrow
 from firearrow.clock import SystemClock
 from firearrow.errors import FirearrowError
-from firearrow.net.address import addresses_of, host_and_port
+from firearrow.net.address import addresses_of, unanswered
 from firearrow.spark.planning.storage import open_files, why_unreadable
 
 if TYPE_CHECKING:
@@ -111,15 +111,8 @@ def _of_uri(uri: str) -> str:
 
 def _of_servers(addresses: str) -> str:
     """Return the failure to reach any of the servers, which are alike."""
-    failures: list[str] = []
-    for address in addresses_of(addresses):
-        try:
-            socket.create_connection(host_and_port(address), ANSWER_SECONDS).close()
-        except OSError as error:
-            failures.append(f"can't reach {address}: {error.strerror or error}")
-        else:
-            return ""
-    return "; it ".join(failures)
+    reasons = unanswered(addresses_of(addresses), ANSWER_SECONDS)
+    return "; it ".join(f"can't reach {address}: {reason}" for address, reason in reasons.items())
 
 
 def _without_secrets(uri: str) -> str:

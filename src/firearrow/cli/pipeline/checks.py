@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import socket
 from collections.abc import Callable, Mapping
 from importlib.util import find_spec
 from pathlib import Path
@@ -96,20 +95,15 @@ def require_master(master: str) -> None:
 
     ConfigError for an invalid address.
     """
-    from firearrow.net.address import addresses_of, host_and_port
+    from firearrow.net.address import addresses_of, unanswered
 
     scheme, _, addresses = master.partition("://")
     if scheme != "spark":
         return
-    failures: list[str] = []
-    for address in addresses_of(addresses):
-        try:
-            socket.create_connection(host_and_port(address), MASTER_SECONDS).close()
-        except OSError as error:
-            failures.append(f"{address} can't be reached: {error.strerror or error}")
-        else:
-            return
-    raise FirearrowError(f"Spark does not start: {'; '.join(failures)}")
+    reasons = unanswered(addresses_of(addresses), MASTER_SECONDS)
+    if reasons:
+        failures = (f"{address} can't be reached: {reason}" for address, reason in reasons.items())
+        raise FirearrowError(f"Spark does not start: {'; '.join(failures)}")
 
 
 def has_few_messages(job: str, options: Reading) -> bool:
