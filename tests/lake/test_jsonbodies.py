@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import pickle
 from datetime import UTC, date, datetime
@@ -118,6 +119,15 @@ def test_values_that_are_not_of_their_types(kind: str, text: str) -> None:
     assert reasons[0].startswith(f"f: {text} ")
 
 
+@pytest.mark.parametrize(
+    "torn", [(b'{"f": ', b'{"n": 1}}', b"{}{}"), (b'{"f": {"n": 1}', b"}", b"{}{}"), (b'{"x":"}', b'{"}', b"{}{}")]
+)
+def test_pieces_of_an_object_do_not_decode(torn: tuple[bytes, ...]) -> None:
+    values, reasons = decode(fields_of("f struct<n: long>"), b"{}", *torn, b"{}")
+    assert list(reasons) == [1, 2, 3]
+    assert values == [{"f": None}, None, None, None, {"f": None}]
+
+
 def test_bodies_of_a_registry_begin_with_the_id_of_their_schema() -> None:
     values, reasons = decode(fields_of("f int"), b'\0\0\0\0\7{"f": 1}', b'{"f": 1}', b"\0\0\0", None, framed=True)
     assert values == [{"f": 1}, None, None, None]
@@ -142,17 +152,22 @@ typed = st.fixed_dictionaries(
         "more": anything,
     },
 )
-bodies = (
+sound = (
     typed.map(lambda value: json.dumps(value).encode())
     | st.dictionaries(st.sampled_from(ORDERS.names) | texts, anything, max_size=3).map(
         lambda it: json.dumps(it).encode()
     )
     | anything.map(lambda value: json.dumps(value).encode())
-    | st.binary(max_size=8)
 )
+torn = st.lists(sound, min_size=1, max_size=3).map(b"".join).flatmap(
+    lambda text: st.lists(st.integers(0, len(text)), max_size=4).map(
+        lambda cuts: [text[a:b] for a, b in itertools.pairwise([0, *sorted(cuts), len(text)])]
+    )
+)
+bodies = st.lists(sound | st.binary(max_size=8), max_size=6) | torn
 
 
-@given(st.lists(bodies, max_size=6))
+@given(bodies)
 def test_bodies_decode_together_as_they_do_alone(them: list[bytes]) -> None:
     together, reasons = decode(ORDERS, *them)
     alone = [decode(ORDERS, b"{", body) for body in them]  # the first one lets the reader look at each

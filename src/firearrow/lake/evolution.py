@@ -99,10 +99,15 @@ def fitted(table: pa.Table, columns: pa.Schema) -> pa.Table:
     found = []
     for field in columns:
         if field.name in table.column_names:
-            found.append(_fitted(table.column(field.name).combine_chunks(), field.type))
+            found.append(_fitted(one_array(table.column(field.name)), field.type))
         else:
             found.append(pa.nulls(table.num_rows, field.type))
     return pa.table(found, columns)
+
+
+def one_array(column: pa.ChunkedArray) -> pa.Array:
+    """Return a column as one array. Arrow's ``combine_chunks`` copies a single chunk, too."""
+    return column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
 
 
 def _fitted(values: pa.Array, kind: pa.DataType) -> pa.Array:

@@ -4,9 +4,11 @@ A body decodes as a whole or not at all: it must be one JSON object, and each fi
 its column. Fields that it lacks are null. A column of type string takes any value, as the text of its JSON.
 
 Arrow's reader parses many bodies at once, as lines of one text, which takes a tenth of the time of a loop. It knows
-nothing of single bodies: one that is wrong spoils the whole text, and two objects in one body are two lines. So its
-result counts only if each body has led to one row. If not, the bodies are halved and read again, and the last few are
-read one by one, which also tells the reason of those that are wrong.
+nothing of single bodies: to it, ends of lines are blanks. So the bodies of a text must begin with ``{`` and end with
+``}``, and contain no end of a line. Then ``}`` and ``{`` meet only between objects, because in JSON a comma would
+separate them elsewhere. Each body is then one or more whole objects, and it is one if there are as many rows as bodies.
+Otherwise the bodies are halved and read again. The last few are read one by one, which also tells the reason of those
+that are wrong.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.json as paj
 
+from firearrow.lake.evolution import one_array
 from firearrow.spark.bodies.bodies import Undecodable
 
 ONE_BY_ONE: Final = 64  # bodies that are not halved any more
@@ -32,7 +35,7 @@ _PAIR: Final = re.compile(r"\\u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F]")
 _HALF: Final = re.compile(r"\\u[dD][89a-fA-F]")
 _HALF_BYTES: Final = re.compile(_HALF.pattern.encode())
 _ESCAPED: Final = re.compile(r"\\\\")
-# An end of line would end a body. Arrow takes half of a surrogate pair for text, and NaN for a number.
+# Arrow takes NaN for a number. It also takes half of a surrogate pair for text.
 _UNSURE: Final = (b"NaN", b"Inf")
 _NULL: Final = msgspec.Raw(b"null")
 
@@ -44,7 +47,7 @@ def json_values(fields: pa.Schema, bodies: pa.BinaryArray) -> tuple[pa.StructArr
     kind = pa.struct(list(fields))
     one_by_one = _object_reader(kind)
     lines = _LineReader(fields) if all(_is_quick(field.type) for field in fields) else None
-    parts: list[pa.StructArray] = [pa.array([], kind)]
+    parts: list[pa.StructArray] = []
     reasons: dict[int, str] = {}
 
     def decode_part(start: int, count: int) -> None:
@@ -67,7 +70,7 @@ def json_values(fields: pa.Schema, bodies: pa.BinaryArray) -> tuple[pa.StructArr
             parts.append(pa.array(values, kind))
 
     decode_part(0, len(bodies))
-    return pa.concat_arrays(parts), reasons
+    return parts[0] if len(parts) == 1 else pa.concat_arrays(parts), reasons
 
 
 # --- many at once ---
@@ -106,7 +109,7 @@ class _LineReader:
             texts = bodies.cast(pa.string())  # checks that they are UTF-8
         except pa.ArrowInvalid:
             return None
-        if not pc.all(pc.starts_with(texts, "{")).as_py():
+        if not pc.all(pc.and_(pc.starts_with(texts, "{"), pc.ends_with(texts, "}"))).as_py():
             return None
         whole = pa.ListArray.from_arrays(pa.array([0, len(texts)], pa.int32()), texts)
         text = pc.binary_join(whole, "\n").buffers()[2].to_pybytes()
@@ -118,7 +121,7 @@ class _LineReader:
             table = paj.read_json(pa.BufferReader(text), read_options=self._reading, parse_options=self._options)
             if table.num_rows != len(bodies):
                 return None
-            columns = [table.column(field.name).combine_chunks().cast(field.type) for field in self._fields]
+            columns = [one_array(table.column(field.name)).cast(field.type) for field in self._fields]
         except pa.ArrowInvalid:
             return None
         return pa.StructArray.from_arrays(columns, fields=list(self._fields))

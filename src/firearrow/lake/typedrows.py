@@ -29,7 +29,7 @@ import pyarrow.compute as pc
 
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.lake.decoding import BodyDecoder
-from firearrow.lake.evolution import fitted
+from firearrow.lake.evolution import fitted, one_array
 from firearrow.lake.partitioning import Partitioning
 from firearrow.lake.tablefiles import TypedFile, write_file, write_files
 from firearrow.spark.jobs.archive.delta import WrittenFiles
@@ -170,7 +170,7 @@ class TypedRows:
 
     def rows_of(self, messages: pa.Table) -> tuple[pa.Table, dict[int, str]]:
         """Return a row for each message, and the reasons of those that do not decode, by their place."""
-        found = self.decoder.decode(messages.column("body").combine_chunks())
+        found = self.decoder.decode(one_array(messages.column("body")))
         fields = self.decoder.fields()
         values = [found.values.field(number) for number in range(len(fields))]
         known = messages.select(METADATA.names).columns

@@ -168,10 +168,7 @@ class FileOrigin:
                 self._require_topic(topic)
 
     def _require_topic(self, topic: str) -> None:
-        known: set[str] = set()
-        for store in self.stores.values():
-            known |= store.topics.keys()
-            known |= {name for name, _ in store.queues.keys_of(None)}
+        known = self.attributes().keys()
         if topic not in known:
             raise ConfigError(
                 f"option subscribe: topic {topic!r} is in none of the stores, which have "
@@ -179,10 +176,11 @@ class FileOrigin:
             )
 
     def attributes(self) -> dict[str, dict[str, str]]:
-        """Return the attributes of all topics of the stores."""
+        """Return the attributes of all topics of the stores, with a configuration or without."""
         found: dict[str, dict[str, str]] = {}
         for store in self.stores.values():
-            for topic, config in store.topics.items():
+            for topic in {*store.topics, *(name for name, _ in store.queues.keys_of(None))}:
+                config = store.topics.get(topic, {})
                 found.setdefault(topic, {}).update(config.get("attributes") or {})
         return found
 

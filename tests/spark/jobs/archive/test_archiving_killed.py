@@ -176,7 +176,7 @@ class Archivers:
     def _wait_for_a_step(self) -> None:
         """Wait until one has begun a file, and a moment longer."""
         before = self._written()
-        for _ in range(2000):
+        for _ in range(60_000):
             if self._written() - before:
                 break
             threading.Event().wait(0.0005)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
+from io import BytesIO
 from typing import Final
 from urllib.parse import quote, unquote
 
@@ -208,7 +209,7 @@ def read_numbers(place: FilePlace, version: int) -> dict[str, int] | None:
             found |= _in_checkpoint(place, f"{LOG}/{name}")
     decoder = msgspec.json.Decoder(_Line)
     for number in range(start, version + 1):
-        for line in place.read(f"{LOG}/{number:020}.json").splitlines():
+        for line in BytesIO(place.read(f"{LOG}/{number:020}.json")):
             if b'"txn"' in line and (txn := decoder.decode(line).txn) is not None:
                 found[txn.app_id] = txn.version
     return found
