@@ -159,9 +159,13 @@ sound = (
     )
     | anything.map(lambda value: json.dumps(value).encode())
 )
-torn = st.lists(sound, min_size=1, max_size=3).map(b"".join).flatmap(
-    lambda text: st.lists(st.integers(0, len(text)), max_size=4).map(
-        lambda cuts: [text[a:b] for a, b in itertools.pairwise([0, *sorted(cuts), len(text)])]
+torn = (
+    st.lists(sound, min_size=1, max_size=3)
+    .map(b"".join)
+    .flatmap(
+        lambda text: st.lists(st.integers(0, len(text)), max_size=4).map(
+            lambda cuts: [text[a:b] for a, b in itertools.pairwise([0, *sorted(cuts), len(text)])]
+        )
     )
 )
 bodies = st.lists(sound | st.binary(max_size=8), max_size=6) | torn

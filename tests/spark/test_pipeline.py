@@ -156,6 +156,21 @@ def test_an_archive_holds_what_a_dry_run_says(spark: SparkSession, store: str, t
     assert cells(replayed, "topic", "messages") == [("Orders", 80)]
 
 
+def test_an_archive_fills_typed_tables(spark: SparkSession, store: str, tmp_path: Path) -> None:
+    file, tables = tmp_path / "lake.toml", tmp_path / "tables"
+    table = '[[tables]]\ntopics = "Orders"\nschema = "order long, cents {}"\n'
+    file.write_text(f'root = "{tables}"\n' + table.format("long"))
+    given = ("archive", "--path", store, "--to", str(tmp_path / "lake"), "--tables", str(file))
+    found = run(spark, *given)
+    assert cells(found["Tables"], "topic", "rows", "undecoded") == [("Orders", 1440, 0)]
+    assert ("Orders", 1440) in cells(found["Archived"], "topic", "messages")
+    assert cells(run(spark, *given)["Tables"], "topic", "rows") == [("Orders", 0)]
+    file.write_text(f'root = "{tables}"\n' + table.format("string"))
+    with pytest.raises(FirearrowError, match="1 of 1 tables can't go on: table Orders: column cents is int64"):
+        run(spark, *given)
+    assert "Tables" not in run(spark, *given[:-2])
+
+
 def test_an_archive_is_kept_tidy(spark: SparkSession, store: str, tmp_path: Path) -> None:
     lake = str(tmp_path / "lake")
     small = ("--option", "maxOffsetsPerTrigger=20", "--option", "subscribe=Payments")

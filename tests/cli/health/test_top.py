@@ -11,7 +11,10 @@ from firearrow.cli.health.top import frame, report_of
 from firearrow.cli.main import main
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts
 from firearrow.client.diagnosis.traffic import Sample, traffic
+from firearrow.lake.filling import TableStatus
+from firearrow.lake.monitoring import serving
 from firearrow.testing import BlockingCluster, EmbeddedCluster
+from tests.broker.fakes import HandClock
 from tests.client.diagnosis.sending import send
 
 ONCE = """\
@@ -58,6 +61,26 @@ def test_one_report_as_json(cluster: BlockingCluster, capsys: pytest.CaptureFixt
     assert brokers["rows"][0]["broker"] == "broker-a"
     assert groups["rows"] == []
     assert topics["rows"] == [{"topic": "orders", "arriving": 0.0, "messages": 3}]
+
+
+def test_tables_of_services_have_their_lag(cluster: BlockingCluster, capsys: pytest.CaptureFixture[str]) -> None:
+    clock = HandClock()
+    late = TableStatus("orders", "orders", 60.0, rows=5, undecoded=1, fresh_ms=clock.now_ms())
+    clock.seconds += 90
+    fresh = TableStatus("paid", "paid", 60.0, fresh_ms=clock.now_ms())
+    stopped = TableStatus("other", "other", 60.0, trouble="no schema")
+    with serving(lambda: [fresh, late, stopped], "127.0.0.1", 0, clock) as port:
+        given = ["--tables", f"127.0.0.1:{port}", "--tables", "http://127.0.0.1:1"]
+        assert main(["top", "--json", "--interval", "0.05", "-n", cluster.name_server, *given]) == 0
+    report = json.loads(capsys.readouterr().out)
+    columns = ("table", "lagSeconds", "allowedSeconds", "rows", "undecoded", "note")
+    assert report["tables"][-1]["title"] == "Tables"
+    assert [tuple(row[name] for name in columns) for row in report["tables"][-1]["rows"]] == [
+        ("other", None, 60.0, 0, 0, "no schema"),
+        ("orders", 90.0, 60.0, 5, 1, ""),
+        ("paid", 0.0, 60.0, 0, 0, ""),
+    ]
+    assert report["note"].startswith("tables at http://127.0.0.1:1: ")
 
 
 def test_without_a_terminal_it_has_to_be_once(capsys: pytest.CaptureFixture[str]) -> None:

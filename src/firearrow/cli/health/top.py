@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Annotated, Final
 
 from firearrow.cli.cluster.options import ANY, ClusterOptions
+from firearrow.cli.health.laketables import laketables
 from firearrow.cli.output.livescreen import Draw, live
 from firearrow.cli.output.reports import Report, Table, cut
 from firearrow.cli.output.screen import as_text
@@ -30,15 +31,18 @@ async def top(
     ] = INTERVAL_SECONDS,
     once: Annotated[bool, switch("print one screen after two samples, and end")] = False,
     json: Annotated[bool, switch("print one report as a JSON object, and end")] = False,
+    tables: Annotated[
+        tuple[str, ...], valued("HOST:PORT", "health address of a `firearrow pipeline serve`; may be repeated")
+    ] = (),
     cluster: ClusterOptions = ANY,
 ) -> None:
-    """Show the live throughput of a cluster: brokers, groups with their lag, topics."""
+    """Show the live throughput of a cluster: brokers, groups with their lag, topics, typed tables with theirs."""
     is_terminal = sys.stdin.isatty() and sys.stdout.isatty()
     if not (once or json or is_terminal):
         raise WrongOptions("there is no terminal to draw on: use --once or --json")
     try:
         async with cluster.admin() as admin:
-            looking = Looking(admin, SystemClock())
+            looking = Looking(admin, SystemClock(), tables)
             if once or json:
                 print(await _one(looking, interval, as_json=json))
             else:
@@ -74,9 +78,10 @@ ONCE_LINES: Final = 50
 class Looking:
     """Samples of a cluster; a server that does not answer becomes a note."""
 
-    def __init__(self, admin: Admin, clock: Clock) -> None:
+    def __init__(self, admin: Admin, clock: Clock, tables: Sequence[str] = ()) -> None:
         self._admin = admin
         self._clock = clock
+        self._tables = tables
         self._before: Sample | None = None
         self._now = Sample(clock.monotonic())
 
@@ -92,8 +97,13 @@ class Looking:
             notes += self._now.untold
         except (OSError, FirearrowError) as error:
             notes.append(str(error))
+        of_lake: list[Table] = []
+        if self._tables:
+            table, silent = await laketables(self._tables)
+            of_lake.append(table)
+            notes += silent
         moment = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
-        return report_of(traffic(self._now, self._before), f"{moment:%H:%M:%S}Z", notes)
+        return report_of(traffic(self._now, self._before), f"{moment:%H:%M:%S}Z", notes, of_lake)
 
 
 # --- The frame: a report as tall and as wide as the window ---
@@ -105,8 +115,8 @@ GROUPS: Final = ("group", "topic", "lag", "arriving", "consuming", "untilDoneSec
 ROWS_MIN: Final = 3  # of each table, in a window of any height
 
 
-def report_of(traffic: Traffic, time: str, notes: Sequence[str] = ()) -> Report:
-    """Give the traffic as tables."""
+def report_of(traffic: Traffic, time: str, notes: Sequence[str] = (), more: Sequence[Table] = ()) -> Report:
+    """Give the traffic as tables, with some more tables behind them."""
     known = [row.arriving for row in traffic.brokers if row.arriving is not None]
     out = [row.consuming for row in traffic.brokers if row.consuming is not None]
     facts = {
@@ -121,7 +131,7 @@ def report_of(traffic: Traffic, time: str, notes: Sequence[str] = ()) -> Report:
     return Report(
         "Firearrow top",
         facts,
-        [_brokers(traffic), Table("Groups", GROUPS, groups), Table("Topics", TOPICS, traffic.topics)],
+        [_brokers(traffic), Table("Groups", GROUPS, groups), Table("Topics", TOPICS, traffic.topics), *more],
     )
 
 

@@ -8,7 +8,10 @@ from typing import Final
 
 from firearrow.cli.output.reports import Bars, Cell, Table
 from firearrow.cli.pipeline.analyses import ReportRun
+from firearrow.cli.pipeline.lakes import lake_beside_archive
 from firearrow.cli.pipeline.options import ArchiveJob, Expire, OfArchive
+from firearrow.cli.pipeline.tables import filled_tables
+from firearrow.lake.filling import LakeFilling
 from firearrow.spark.jobs.archive.archiving import ArchiveStep, archive, follow, source
 from firearrow.spark.jobs.archive.compaction import CompactedFiles, compact
 from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive
@@ -26,6 +29,7 @@ def report_archive(run: ReportRun[ArchiveJob]) -> list[Table]:
     if options.dry_run:
         return [_waiting(run, place)]
     workers = SparkWorkers(run.spark)
+    filling = LakeFilling(workers, lake_beside_archive(options, options.tables)) if options.tables else None
     opener, settings = source(run.reader.options)
     steps: list[ArchiveStep] = []
     publish = _lake(run, place)
@@ -37,16 +41,27 @@ def report_archive(run: ReportRun[ArchiveJob]) -> list[Table]:
     publish()  # the rest of an interrupted run
     if options.follow:
         tidy = Upkeep(workers, place, options.keep)
+
+        def upkeep() -> None:
+            if tidy():
+                publish()
+            if filling is not None:
+                filling.round()
+                filling.tidy()
+
         follow(workers, opener, place, settings, stop=Event(),
-               interval_seconds=options.interval, on_step=on_step,
-               upkeep=lambda: tidy() and publish())  # fmt: skip
+               interval_seconds=options.interval, on_step=on_step, upkeep=upkeep)  # fmt: skip
     else:
         archive(workers, opener, place, settings, on_step=on_step)
         if options.keep is not None:
             expire(workers, place, day_of(run.now_ms, options.keep))
     compacted = compact(workers, place) if options.compact else None
     publish()
-    return [*_steps(steps), *([_compacted(compacted)] if compacted else [])]
+    reported = [*_steps(steps), *([_compacted(compacted)] if compacted else [])]
+    if filling is not None:
+        filling.round()
+        reported += filled_tables(filling)
+    return reported
 
 
 def report_compact(run: ReportRun[OfArchive]) -> list[Table]:

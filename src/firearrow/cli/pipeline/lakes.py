@@ -1,10 +1,11 @@
-"""The tables that a command line of `firearrow pipeline tables` or `serve` names."""
+"""The tables that a command line of `firearrow pipeline tables`, `serve` or `archive` names."""
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Final
 
-from firearrow.cli.pipeline.options import TablesJob
+from firearrow.cli.pipeline.options import ArchiveJob, TablesJob
 from firearrow.errors import ConfigError
 from firearrow.lake.catalogs import LakeCatalog
 from firearrow.lake.filling import LAG_SECONDS, Lake
@@ -27,3 +28,11 @@ def lake_of(options: TablesJob) -> Lake:
     catalog = options.catalog or file.catalog
     known = LakeCatalog.of(catalog) if catalog else None
     return Lake(options.source(), root, specs, lag, by_attributes=options.topic is None, catalog=known)
+
+
+def lake_beside_archive(options: ArchiveJob, named: str) -> Lake:
+    """Return the tables of a directory, URI or file that an archive's command line names; raises as ``lake_of``."""
+    file, to = (Path(named), None) if named.endswith(".toml") else (None, named)
+    return lake_of(
+        TablesJob(path=options.path, name_server=options.name_server, option=options.option, file=file, to=to)
+    )

@@ -229,6 +229,10 @@ class ArchiveJob(OfMessages):
             "add the files to an Iceberg table, in a catalog that pyiceberg is configured for",
         ),
     ] = None
+    tables: Annotated[
+        str | None,
+        valued("DIR|FILE", "fill typed tables, too: of a file in TOML, or of topics with the attribute table.format"),
+    ] = None
     dry_run: Annotated[bool, switch("only show what would be archived of each queue")] = False
 
 

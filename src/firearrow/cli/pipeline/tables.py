@@ -22,10 +22,7 @@ def report_tables(run: WorkersRun[TablesJob]) -> list[Table]:
     filling.round()
     if not filling.statuses:
         raise ConfigError("no topic becomes a table: --topic, the file or the attribute table.format name them")
-    stopped = [status.trouble for status in filling.statuses.values() if status.trouble]
-    if stopped:
-        raise FirearrowError(f"{len(stopped)} of {len(filling.statuses)} tables can't go on: {'; '.join(stopped)}")
-    return _reported(filling.statuses.values())
+    return filled_tables(filling)
 
 
 def report_serving(run: WorkersRun[ServeJob]) -> list[Table]:
@@ -38,6 +35,14 @@ def report_serving(run: WorkersRun[ServeJob]) -> list[Table]:
         sys.stdout.write(f"firearrow: tables in {FilePlace(lake.root)}, health at http://{options.host}:{port}\n")
         sys.stdout.flush()
         filling.follow(Event())
+    return _reported(statuses)
+
+
+def filled_tables(filling: LakeFilling) -> list[Table]:
+    """Report tables that were filled; raise FirearrowError if one of them cannot go on."""
+    stopped = [status.trouble for status in filling.statuses.values() if status.trouble]
+    if stopped:
+        raise FirearrowError(f"{len(stopped)} of {len(filling.statuses)} tables can't go on: {'; '.join(stopped)}")
     return _reported(filling.statuses.values())
 
 
