@@ -55,7 +55,6 @@ TOPICS: Final = 20
 QUEUES: Final = 4
 START_MS: Final = 1_795_000_000_000
 SIZES: Final = {"760": (100, 1024), "300": (60, 140)}  # of bodies: bytes, from ... to before ...
-KINDS: Final = ("random", "json")
 ORDER: Final = "id string, customer long, cents long, paid boolean, lines array<string>"
 REBUILD_GOAL: Final = "4 times the original's, by the same log: see benchmarks/README.md"
 LEAN: Final = ("topic", "queueOffset", "storeTimestamp")
@@ -100,8 +99,23 @@ def order(number: int, noise: bytes) -> bytes:
     return json.dumps(fields).encode()
 
 
-def make_store(root: Path, sizes: tuple[int, int], log_bytes: int, kind: str = "random") -> int:
-    """Write a log of about so many bytes and its queues; return its exact size."""
+Body = Callable[[int, bytes], bytes]
+BODIES: Final[dict[str, Body]] = {"random": lambda _, noise: noise, "json": order}
+
+
+def make_store(
+    root: Path,
+    sizes: tuple[int, int],
+    log_bytes: int,
+    body: Body = BODIES["random"],
+    *,
+    topics: int = TOPICS,
+    queues: int = QUEUES,
+) -> int:
+    """Write a log of about so many bytes and its queues; return its exact size.
+
+    ``sizes`` are those of the noise that bodies are made of.
+    """
     chance = random.Random(SEED)
     noise = chance.randbytes(1 << 20)
     hosts = [pack_host(Host(f"10.0.0.{n}", 4000 + n)) for n in range(8)]
@@ -109,11 +123,10 @@ def make_store(root: Path, sizes: tuple[int, int], log_bytes: int, kind: str = "
     store = MessageStore(config, SystemClock(), pack_host(Host("127.0.0.1", 10911)))
     store.open(background=False)
     try:
-        queues = [store.queue(f"topic-{n:02d}", q) for n in range(TOPICS) for q in range(QUEUES)]
+        places = [store.queue(f"topic-{n:02d}", q) for n in range(topics) for q in range(queues)]
         number = end = 0
         while end < log_bytes:
             size, at = chance.randrange(*sizes), chance.randrange(len(noise) - sizes[1])
-            body = noise[at : at + size]
             pairs = (
                 f"KEYS\x01order-{number}",
                 f"UNIQ_KEY\x01{number:032X}",
@@ -122,7 +135,7 @@ def make_store(root: Path, sizes: tuple[int, int], log_bytes: int, kind: str = "
             )
             now_ms = START_MS + number // 3
             place = store.log.append(
-                chance.choice(queues), order(number, body) if kind == "json" else body,
+                chance.choice(places), body(number, noise[at : at + size]),
                 "\x02".join(pairs).encode(), 0, 0, now_ms - 5, hosts[number % 8], now_ms, 0,
             )  # fmt: skip
             number += 1
@@ -423,7 +436,7 @@ def main(arguments: list[str] | None = None) -> int:
     """Make the logs, read them and print what came out."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks.spark", description=__doc__)
     parser.add_argument("--record", choices=list(SIZES), action="append", help="bytes of a record")
-    parser.add_argument("--bodies", choices=KINDS, action="append", help="what is in them")
+    parser.add_argument("--bodies", choices=list(BODIES), action="append", help="what is in them")
     parser.add_argument("--log-bytes", type=int, default=GiB - (1 << 24), help="of each log")
     parser.add_argument("--rounds", type=int, default=3, help="of each case; the best counts")
     parser.add_argument("--alone", action="store_true", help="without Spark")
@@ -432,10 +445,10 @@ def main(arguments: list[str] | None = None) -> int:
     given = parser.parse_args(arguments)
     results: dict[str, list[dict[str, Any]]] = {}
     with tempfile.TemporaryDirectory(dir=given.work_dir) as home:
-        for record, kind in product(given.record or SIZES, given.bodies or KINDS):
+        for record, kind in product(given.record or SIZES, given.bodies or BODIES):
             name = record if kind == "random" else f"{record} {kind}"
             root = Path(home) / f"store-{record}-{kind}"
-            size = make_store(root, SIZES[record], given.log_bytes, kind)
+            size = make_store(root, SIZES[record], given.log_bytes, BODIES[kind])
             found = [*limits(root, size, given.rounds), *alone(root, size, given.rounds)]
             if not given.alone:
                 with session() as spark:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.spark import KINDS, SIZES, Measured, Step, best, line, make_store, messages_in, rate_of
+from benchmarks.spark import BODIES, SIZES, Measured, Step, best, line, make_store, messages_in, rate_of
 from firearrow.store.offline import Layout, verify
 
 
@@ -24,9 +24,9 @@ def test_a_rate_is_of_the_rows_that_were_read() -> None:
     assert rate_of([Step(1, 1.0)], 2e6) == pytest.approx(2.0)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", BODIES)
 def test_a_stores_messages_are_counted_by_its_queues(kind: str, tmp_path: Path) -> None:
-    end = make_store(tmp_path / "store", SIZES["300"], 50_000, kind)
+    end = make_store(tmp_path / "store", SIZES["300"], 50_000, BODIES[kind])
     assert end >= 50_000
     verdict = verify(Layout(tmp_path / "store"))
     assert [finding.file for finding in verdict.findings] == ["index"]  # it has none
