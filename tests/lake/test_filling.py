@@ -305,6 +305,53 @@ def test_a_service_follows_until_it_is_stopped(tmp_path: Path) -> None:
         assert numbers(lake, "orders") == [*range(9)]
 
 
+class Turning(Event):
+    """Waits by turning a clock on."""
+
+    def __init__(self, clock: HandClock) -> None:
+        super().__init__()
+        self.clock = clock
+
+    def wait(self, timeout: float | None = None) -> bool:
+        assert timeout is not None
+        self.clock.seconds += timeout
+        return self.is_set()
+
+
+def test_each_table_has_a_pace_of_its_own(tmp_path: Path) -> None:
+    root, lake, clock = tmp_path / "store", tmp_path / "lake", HandClock()
+    specs = [TableSpec(topics=topic, schema="number int", lag=lag) for topic, lag in (("fast", 3), ("slow", 90))]
+    with opened(root) as store:
+        configure(root, {"fast": {}, "slow": {}})
+        work, stop, rounds, start = filling(root, lake, *specs, clock=clock), Turning(clock), 0, clock.seconds
+
+        def on_round() -> None:
+            nonlocal rounds
+            for topic in ("fast", "slow"):
+                send(store, topic, range(rounds, rounds + 1))
+            rounds += 1
+            if clock.seconds - start >= 60:
+                stop.set()
+
+        work.follow(stop, on_round)
+        steps = {name: status.steps for name, status in work.statuses.items()}
+        assert steps == {"fast": 60, "slow": 2}  # the first round found nothing
+        assert numbers(lake, "slow") == [*range(60)]
+
+
+def test_a_service_rests_while_its_topics_cannot_be_read(tmp_path: Path) -> None:
+    clock = HandClock()
+    work, stop, start = (
+        filling(tmp_path / "nowhere", tmp_path / "lake", SPEC, clock=clock),
+        Turning(clock),
+        clock.seconds,
+    )
+    rounds: list[float] = []
+    work.follow(stop, lambda: (rounds.append(clock.seconds - start), len(rounds) == 3 and stop.set()))
+    assert rounds == [0, 15, 30]
+    assert "nowhere" in work.trouble
+
+
 def test_a_killed_service_loses_and_doubles_nothing(tmp_path: Path) -> None:
     root, lake = tmp_path / "store", tmp_path / "lake"
     random = Random(7)

@@ -19,7 +19,7 @@ from firearrow.clock import Clock, SystemClock
 from firearrow.errors import CatalogError, ConfigError, FirearrowError
 from firearrow.lake.catalogs import NEEDED, IcebergTables, LakeCatalog
 from firearrow.lake.decoding import BodyDecoder, decoder_of
-from firearrow.lake.instances import Instances
+from firearrow.lake.instances import BEAT_SECONDS, Instances
 from firearrow.lake.spec import TableSpec, specs_of, table_name
 from firearrow.lake.typedtable import TypedTable
 from firearrow.lake.upserts import UpsertTable
@@ -154,6 +154,7 @@ class LakeFilling:
         self._origin: Origin | None = None
         self._topics: frozenset[str] = frozenset()
         self._filled: dict[str, _Filled] = {}
+        self._tried_ms: dict[str, int] = {}  # of each topic: the begin of the last round with its table
         self._tidied_ms: dict[str, int] = {}
         self._patience: float | None = None  # with a catalog, which must not stop other tables
 
@@ -162,6 +163,9 @@ class LakeFilling:
 
         A table that cannot go on has its ``trouble``. Raises only if the topics cannot be read, and WorkersLost.
         """
+        return self._round(lambda _: True)
+
+    def _round(self, is_due: Callable[[TableStatus], bool]) -> bool:
         if self._instances is not None:
             self._instances.beat()
         topics = self._lake.topics()
@@ -177,6 +181,9 @@ class LakeFilling:
         for topic, spec in sorted(mine.items()):
             lag = spec.lag or self._lake.lag_seconds
             status = self.statuses.setdefault(topic, TableStatus(topic, table_name(topic), lag))
+            if not is_due(status):
+                continue
+            self._tried_ms[topic] = now_ms
             try:
                 was_new |= self._step(status, spec, {q: bound for q, bound in bounds.items() if q.topic == topic})
                 self._publish(self._filled[topic])
@@ -194,13 +201,13 @@ class LakeFilling:
     def follow(self, stop: Event, on_round: Callable[[], object] = lambda: None) -> None:
         """Fill the tables until ``stop`` is set, so that no message waits longer than the lag of its table.
 
-        Raises WorkersLost if the workers can't go on.
+        A table takes three steps in its lag at most, so that its files are not smaller than they need to be. Raises
+        WorkersLost if the workers can't go on.
         """
         self._patience = ANSWER_SECONDS
         while not stop.is_set():
-            begin_ms = self._clock.now_ms()
             try:
-                self.round()
+                self._round(lambda status: self._milliseconds_left(status) <= 0)
                 self.trouble = ""
             except WorkersLost:
                 raise
@@ -209,10 +216,23 @@ class LakeFilling:
                 log.warning("the topics can't be read", extra={"reason": self.trouble})
             self.tidy()
             on_round()
-            lag = min((status.lag_seconds for status in self.statuses.values()), default=self._lake.lag_seconds)
-            stop.wait(max(0.0, lag / _ROUNDS_OF_LAG - (self._clock.now_ms() - begin_ms) / 1000))
+            stop.wait(self._pause_seconds())
         if self._instances is not None:
             self._instances.leave()
+
+    def _pause_seconds(self) -> float:
+        """Return the time until the next round."""
+        statuses = self.statuses.values()
+        if self.trouble or not statuses:
+            pause = min((status.lag_seconds for status in statuses), default=self._lake.lag_seconds) / _ROUNDS_OF_LAG
+        else:
+            pause = max(0.0, min(map(self._milliseconds_left, statuses)) / 1000)
+        return min(pause, BEAT_SECONDS)
+
+    def _milliseconds_left(self, status: TableStatus) -> float:
+        """Return the time until the next step of a table."""
+        pause = 1000 * status.lag_seconds / _ROUNDS_OF_LAG
+        return self._tried_ms.get(status.topic, 0) + pause - self._clock.now_ms()
 
     def tidy(self) -> None:
         """Join the small files of tables, and remove files that no reader needs, once an hour."""

@@ -8,21 +8,26 @@ when an instance comes or goes. This only saves work: if two instances write one
 from __future__ import annotations
 
 import hashlib
+import re
 import uuid
 from typing import Final
 
 import pyarrow.fs as pafs
 
+from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 
 _DIRECTORY: Final = "_instances"
-LIFE_SECONDS: Final = 60.0  # without a sign of life; several rounds of the service
+LIFE_SECONDS: Final = 60.0  # without a sign of life
+BEAT_SECONDS: Final = 15.0  # longest time between two
 
 
 class Instances:
-    """The instances of a lake, seen by one of them."""
+    """The instances of a lake, seen by one of them; ConfigError for a name that is no file's."""
 
     def __init__(self, place: FilePlace, name: str | None = None) -> None:
+        if name is not None and not re.fullmatch(r"\w[\w.-]*", name, re.ASCII):
+            raise ConfigError(f"instance {name!r}: a name consists of letters, digits and . _ -")
         self.name = name or uuid.uuid4().hex
         self._place = place
         self._live: list[str] = [self.name]

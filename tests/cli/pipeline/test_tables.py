@@ -85,6 +85,13 @@ def test_what_is_missing_is_named(
     assert says in capsys.readouterr().err
 
 
+def test_an_instance_has_the_name_of_a_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    given = ["--path", str(tmp_path), "--to", str(tmp_path / "lake"), "--topic", "orders", "--schema", "number long"]
+    assert main(["pipeline", "serve", *given, "--instance", "a/b", *LOCAL]) == 1
+    said = capsys.readouterr().err
+    assert said == "firearrow: instance 'a/b': a name consists of letters, digits and . _ -\n"
+
+
 def test_a_service_shows_its_health_and_ends_by_ctrl_c(tmp_path: Path) -> None:
     root, lake = tmp_path / "store", tmp_path / "lake"
     with opened(root) as store:

@@ -131,6 +131,13 @@ def chart(table: Table) -> str:
             return ""
 
 
+def as_picture(table: Table) -> str:
+    """Give the chart of a table as an SVG file, whose colours follow the reader's theme."""
+    paper = '<rect width="100%" height="100%" fill="var(--paper)"/>'
+    head, _, rest = chart(table).partition(">")
+    return f'{head} xmlns="http://www.w3.org/2000/svg"><style>{_STYLE}</style>{paper}{rest}\n'
+
+
 def _bars(table: Table, chart: Bars) -> str:
     labels = [" ".join(filter(None, map(_label, cells))) for cells in
               zip(*(table.points(name) for name in chart.labels), strict=True)]  # fmt: skip

@@ -292,6 +292,10 @@ class ServeJob(TablesJob):
     lag: Annotated[
         float | None, valued("SECONDS", "time after which messages must be in their tables (default: 60)", positive)
     ] = None
+    instance: Annotated[
+        str | None,
+        valued("NAME", "with several instances: a name that stays, so that a new start takes its tables at once"),
+    ] = None
     host: Annotated[str, valued("HOST", "address for health and metrics (default: 127.0.0.1)")] = "127.0.0.1"
     port: Annotated[int, valued("PORT", "port for health and metrics; 0 for any (default: 5559)", count)] = 5559
 

@@ -29,7 +29,7 @@ def report_serving(run: WorkersRun[ServeJob]) -> list[Table]:
     """Keep all tables fresh until Ctrl-C."""
     options = run.options
     lake = lake_of(options)
-    filling = LakeFilling(run.workers, lake, instances=Instances(FilePlace(lake.root)))
+    filling = LakeFilling(run.workers, lake, instances=Instances(FilePlace(lake.root), options.instance))
     statuses = filling.statuses.values()
     with serving(lambda: list(statuses), options.host, options.port, trouble=lambda: filling.trouble) as port:
         sys.stdout.write(f"firearrow: tables in {FilePlace(lake.root)}, health at http://{options.host}:{port}\n")
