@@ -117,8 +117,8 @@ def main() -> int:
             numbers = live.read_all()["number"].to_pylist()
             assert sorted(numbers) == [*range(count)]
             print(f"{topic}: {count} messages, each once")
-    table = Table("Lag", ["time", "table", "lagSeconds"], watched.rows, chart=Lines("time", "lagSeconds", "table"))
-    PICTURE.write_text(as_picture(table), encoding="utf-8")
+    lags = Table("Lag", ["time", "table", "lagSeconds"], watched.rows, chart=Lines("time", "lagSeconds", "table"))
+    PICTURE.write_text(as_picture(lags), encoding="utf-8")
     return 0
 
 

@@ -341,13 +341,16 @@ def test_each_table_has_a_pace_of_its_own(tmp_path: Path) -> None:
 
 def test_a_service_rests_while_its_topics_cannot_be_read(tmp_path: Path) -> None:
     clock = HandClock()
-    work, stop, start = (
-        filling(tmp_path / "nowhere", tmp_path / "lake", SPEC, clock=clock),
-        Turning(clock),
-        clock.seconds,
-    )
+    work = filling(tmp_path / "nowhere", tmp_path / "lake", SPEC, clock=clock)
+    stop, start = Turning(clock), clock.seconds
     rounds: list[float] = []
-    work.follow(stop, lambda: (rounds.append(clock.seconds - start), len(rounds) == 3 and stop.set()))
+
+    def on_round() -> None:
+        rounds.append(clock.seconds - start)
+        if len(rounds) == 3:
+            stop.set()
+
+    work.follow(stop, on_round)
     assert rounds == [0, 15, 30]
     assert "nowhere" in work.trouble
 
