@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import dataclass
 from functools import partial
@@ -123,32 +123,45 @@ def _without_secrets(uri: str) -> str:
 # --- the check ---
 
 
-def require_executors(spark: SparkSession, needs: Needs, start_seconds: float) -> None:
+def require_executors(
+    spark: SparkSession, needs: Needs, start_seconds: float, on_slow: Callable[[str], object], slow_seconds: float
+) -> None:
     """Raise FirearrowError unless executors start in time, and each of them meets the needs of a job.
 
     The executors that run by now are checked, since one task for each core reaches all of them. The errors of Spark
-    mean that they cannot run Firearrow at all.
+    mean that they cannot run Firearrow at all. ``on_slow`` is called with a sentence if no executor has started within
+    ``slow_seconds``.
     """
     context, clock = spark.sparkContext, SystemClock()
-    tracker, end = context.statusTracker(), clock.monotonic() + start_seconds
+    tracker, start, is_said = context.statusTracker(), clock.monotonic(), False
     pool = ThreadPoolExecutor(1)
     found = pool.submit(_check, context, needs)
     pool.shutdown(wait=False)
     while not wait([found], POLL_SECONDS).done:
         jobs = [tracker.getJobInfo(job) for job in tracker.getJobIdsForGroup(GROUP)]
         stages = [tracker.getStageInfo(stage) for job in jobs if job for stage in job.stageIds]
-        if clock.monotonic() > end and not any(stage and stage.numActiveTasks for stage in stages):
+        passed = clock.monotonic() - start
+        if any(stage and stage.numActiveTasks for stage in stages):
+            continue
+        if passed > start_seconds:
             context.cancelJobGroup(GROUP)
-            raise FirearrowError(
-                f"no executor of {context.master} has started within {start_seconds:g} s: are memory"
-                " (spark.executor.memory) and cores (spark.executor.cores) free on its workers, and do they reach"
-                f" the driver at spark.driver.host={context.getConf().get('spark.driver.host')}?"
-            )
+            raise FirearrowError(_not_started(context, start_seconds))
+        if passed > slow_seconds and not is_said:
+            is_said = True
+            on_slow(_not_started(context, slow_seconds))
     hosts = {host: lacking for host, lacking in found.result() if lacking}
     if hosts:
         host, lacking = min(hosts.items())
         others = f" (and {len(hosts) - 1} more hosts lack something)" if len(hosts) > 1 else ""
         raise FirearrowError(f"executor on {host} {'; it '.join(lacking)}{others}")
+
+
+def _not_started(context: SparkContext, seconds: float) -> str:
+    return (
+        f"no executor of {context.master} has started within {seconds:g} s: are memory (spark.executor.memory) and"
+        " cores (spark.executor.cores) free on its workers, and do they reach the driver at"
+        f" spark.driver.host={context.getConf().get('spark.driver.host')}?"
+    )
 
 
 def _check(context: SparkContext, needs: Needs) -> list[tuple[str, list[str]]]:

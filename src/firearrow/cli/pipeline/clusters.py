@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import shutil
+import sys
 import tempfile
 import zipfile
 from collections.abc import Iterator, Sequence
@@ -27,6 +28,7 @@ ENVIRONMENT: Final = "environment"
 START_SECONDS: Final = {"spark": 60.0}
 """Longest wait for the first executor, by the kind of master."""
 START_SECONDS_OF_OTHERS: Final = 300.0  # YARN queues applications, Kubernetes loads images
+SLOW_SECONDS: Final = 10.0  # without an executor, after which a reader wants to know
 
 SETTINGS: Final = {
     # A shuffle takes a task for each 64 MiB. By default it takes a task for each core, however small it is.
@@ -178,11 +180,16 @@ def require_cluster(spark: SparkSession, needs: Needs) -> None:
     seconds = START_SECONDS.get(master.partition("://")[0], START_SECONDS_OF_OTHERS)
     with marked(needs.marks) as marks:
         try:
-            require_executors(spark, replace(needs, marks=marks), seconds)
+            require_executors(spark, replace(needs, marks=marks), seconds, _warn, SLOW_SECONDS)
         except (PySparkException, Py4JError, OSError) as error:
             python = spark.conf.get(EXECUTOR_PYTHON)
             reason = sentence(error)
             raise FirearrowError(f"the executors of {master} can't run Firearrow with {python}: {reason}") from error
+
+
+def _warn(sentence: str) -> None:
+    clear = "\r\x1b[K" if sys.stderr.isatty() else ""  # of the line that shows how long it takes
+    print(f"{clear}firearrow: {sentence}", file=sys.stderr, flush=True)
 
 
 @contextmanager
