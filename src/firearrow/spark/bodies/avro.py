@@ -14,7 +14,7 @@ import base64
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from pathlib import Path
@@ -82,6 +82,10 @@ class AvroBodies:
         if not isinstance(fields, T.StructType) or not fields:
             raise ConfigError(f"Avro schema {self.schema!r}: must be a record with fields")
         return fields
+
+    def identities(self) -> Mapping[str, Sequence[str | int]]:
+        """Return the aliases of each field, which are names that it had."""
+        return {part["name"]: part.get("aliases", ()) for part in _fields(json.loads(self.schema))}
 
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
         """Return a function from a body to its value, which raises Undecodable for a body that has none."""
