@@ -29,6 +29,7 @@ from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.archive.iceberg import Iceberg
 from tests.broker.fakes import HandClock
 from tests.lake.filled import fill
+from tests.lake.test_evolution import of_protobuf
 from tests.lake.test_filling import configure, numbers, send, version
 from tests.spark.jobs.archiver import forking
 from tests.spark.jobs.inline import Inline, Killed
@@ -55,6 +56,26 @@ def catalog(lake: LakeCatalog, tmp_path: Path) -> Iterator[Catalog]:
     yield found
     found.close()
     lake.catalog.opened.close()
+
+
+class Kills:
+    """Lets the process die before or after its n-th commit to a catalog."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.left = -1
+        for kind in (Transaction, CreateTableTransaction):
+            monkeypatch.setattr(kind, "commit_transaction", self._counted(kind.commit_transaction))
+
+    def _counted(self, commit: Any) -> Any:
+        def committed(transaction: Any) -> Any:
+            for half in (lambda: None, lambda: commit(transaction)):
+                done = half()
+                if self.left == 0:
+                    raise Killed
+                self.left -= 1
+            return done
+
+        return committed
 
 
 def run(origin: MemoryOrigin, root: Path, spec: TableSpec, *, rows: int | None = None) -> TypedTable:
@@ -142,6 +163,94 @@ def test_columns_follow_their_messages(tmp_path: Path, lake: LakeCatalog, catalo
         "cents", "rate", "to", "lines", "note", "price", "more"
     ]  # fmt: skip
     assert str(found.schema().find_type("to.at.x")) == "long"
+
+
+def of_protobuf_fields(_: Queue, offset: int) -> bytes:
+    """A number as field 1, and a text as field 2."""
+    return bytes([8, offset, 18, 1, 65 + offset])
+
+
+def ids(table: Table) -> dict[str, int]:
+    """The ids of the fields of bodies."""
+    return {field.name: field.field_id for field in table.schema().fields if field.name[0] != "_"}
+
+
+def test_renamed_columns_keep_their_ids(tmp_path: Path, lake: LakeCatalog, catalog: Catalog) -> None:
+    origin = MemoryOrigin({A: Bound(0, 2)}, body=of_protobuf_fields)
+
+    def follow(*schemas: dict[int, tuple[str, str]]) -> Table:
+        """Let a table have some schemas, each with another message, and publish the last one."""
+        for schema in schemas:
+            table = run(origin, tmp_path, of_protobuf(tmp_path, schema))
+            origin.held[A] = Bound(0, origin.held[A].latest + 1)
+        IcebergTables(lake, table).publish()
+        assert IcebergTables(lake, table).publish() == 0
+        return require_same(catalog, tmp_path)
+
+    first = follow({1: ("a", "int"), 2: ("b", "string")})
+    (a, b), old = ids(first).values(), first.current_snapshot()
+    assert old is not None
+    found = follow({1: ("x", "int"), 2: ("b", "string")}, {1: ("c", "long"), 2: ("b", "string"), 3: ("d", "int")})
+    assert ids(found) == {"c": a, "b": b, "d": max(ids(found).values())}
+    assert [row["c"] for row in rows_of(found.scan("c > 0").to_arrow())] == [1, 2, 3]
+    rows = rows_of(found.scan(snapshot_id=old.snapshot_id).to_arrow())
+    assert [(row["a"], row["b"]) for row in rows] == [(0, "A"), (1, "B")]
+
+    # files have no ids: of those with the old names, nobody could tell which column is which
+    found = follow({1: ("b", "long"), 2: ("c", "string"), 3: ("d", "int")})
+    assert ids(found) == {"b": a, "c": b, "d": max(ids(found).values())}
+    assert len(found.snapshots()) == 1
+    found = follow({1: ("b", "long"), 2: ("e", "string"), 3: ("d", "int")})
+    assert len(found.snapshots()) == 2
+    found = follow({1: ("b", "long"), 2: ("e", "string"), 3: ("d", "int"), 4: ("c", "int")})
+    assert ids(found) == {"b": a, "e": b, "d": ids(found)["d"], "c": max(ids(found).values())}
+    assert len(found.snapshots()) == 1
+    found = follow({1: ("a", "long"), 2: ("b", "string"), 3: ("d", "int"), 4: ("c", "int")})
+    assert (ids(found)["a"], ids(found)["b"]) == (a, b)
+
+
+def test_a_table_of_renamed_columns_can_be_published_late(tmp_path: Path, lake: LakeCatalog, catalog: Catalog) -> None:
+    origin = MemoryOrigin({A: Bound(0, 2)}, body=of_protobuf_fields)
+    for schema in ({1: ("a", "int"), 2: ("b", "string")}, {1: ("b", "int"), 2: ("a", "string")}):
+        table = run(origin, tmp_path, of_protobuf(tmp_path, schema))
+    IcebergTables(lake, table).publish()
+    before = ids(require_same(catalog, tmp_path))
+    table = run(origin, tmp_path, of_protobuf(tmp_path, {1: ("a", "int"), 2: ("b", "string")}))
+    IcebergTables(lake, table).publish()
+    assert ids(require_same(catalog, tmp_path)) == {"a": before["b"], "b": before["a"]}
+
+
+def test_a_kill_at_any_commit_to_the_catalog_swaps_names_once(
+    tmp_path: Path, lake: LakeCatalog, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    kills = Kills(monkeypatch)
+    specs = [
+        of_protobuf(tmp_path, {1: (number, "int"), 2: (text, "string")}) for number, text in (("a", "b"), ("b", "a"))
+    ]
+    origin = MemoryOrigin({A: Bound(0, 2)}, body=of_protobuf_fields)
+    for life in range(100):
+        root, names = tmp_path / str(life), LakeCatalog(lake.catalog, f"lake{life}")
+        IcebergTables(names, run(origin, root, specs[0])).publish()
+        before = ids(require_same(catalog, root, namespace=names.namespace))
+        table = run(origin, root, specs[1])
+        kills.left = life
+        try:
+            IcebergTables(names, table).publish()
+            finished = True
+        except Killed:
+            finished = False
+        kills.left = -1
+        # what is published is the old table or the new one, with its names
+        between = rows_of(catalog.load_table(f"{names.namespace}.orders").scan().to_arrow())
+        number = "b" if isinstance(between[0]["b"], int) else "a"
+        assert [row[number] for row in between] == [0, 1]
+        IcebergTables(names, table).publish()
+        found = require_same(catalog, root, namespace=names.namespace)
+        assert ids(found) == {"b": before["a"], "a": before["b"]}
+        if finished:
+            assert life > 1
+            return
+    raise AssertionError("it never ends")
 
 
 def test_undecoded_messages_leave_their_table_together(tmp_path: Path, lake: LakeCatalog, catalog: Catalog) -> None:
@@ -268,35 +377,20 @@ def test_a_catalog_that_cannot_be_is_one_sentence(given: str | dict[str, str | i
 def test_a_kill_at_any_commit_to_the_catalog_loses_and_doubles_nothing(
     tmp_path: Path, lake: LakeCatalog, catalog: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    left = -1
-
-    def counted(commit: Any) -> Any:
-        def committed(self: Any) -> Any:
-            nonlocal left
-            for half in (lambda: None, lambda: commit(self)):
-                done = half()
-                if left == 0:
-                    raise Killed
-                left -= 1
-            return done
-
-        return committed
-
-    for kind in (Transaction, CreateTableTransaction):
-        monkeypatch.setattr(kind, "commit_transaction", counted(kind.commit_transaction))
+    kills = Kills(monkeypatch)
     with opened(tmp_path / "store") as store:
         configure(tmp_path / "store", {"orders": {}})
         for life in range(100):
             send(store, "orders", range(life, life + 1))
             if catalog.table_exists("lake.orders"):
                 catalog.drop_table("lake.orders")
-            left = life
+            kills.left = life
             try:
                 filling(tmp_path, lake).round()
                 finished = True
             except Killed:
                 finished = False
-            left = -1
+            kills.left = -1
             work = filling(tmp_path, lake)
             work.round()
             assert work.statuses["orders"].trouble == ""

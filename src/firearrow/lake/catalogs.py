@@ -31,7 +31,13 @@ from firearrow.lake.typedrows import UNDECODED_ROWS
 from firearrow.lake.typedtable import TypedTable
 from firearrow.spark.jobs.archive.catalogs import IcebergCatalog
 from firearrow.spark.jobs.archive.delta import Archive
-from firearrow.spark.jobs.archive.iceberg import Iceberg, IcebergLayout, IcebergPartition, iceberg_table
+from firearrow.spark.jobs.archive.iceberg import (
+    Iceberg,
+    IcebergLayout,
+    IcebergPartition,
+    iceberg_table,
+    property_of_names,
+)
 
 NAME: Final = "firearrow"
 NEEDED: Final = "format = iceberg needs a catalog: --catalog [CATALOG:]NAMESPACE, or [catalog] in the file"
@@ -87,7 +93,8 @@ class IcebergTables:
         return self._catalog.catalog.work(lambda: sum(each.expire_snapshots() for each in self._both()), seconds)
 
     def _both(self) -> list[Iceberg]:
-        typed = IcebergLayout(self._table.columns, [_partition(each) for each in self._table.partitioning])
+        partitions = [_partition(each) for each in self._table.partitioning]
+        typed = IcebergLayout(self._table.columns, partitions, property_of_names(self._table.names))
         found = [
             self._iceberg(self._table.name, self._table, typed),
             self._iceberg(f"{self._table.name}{UNDECODED}", self._table.undecoded, IcebergLayout(UNDECODED_ROWS)),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -35,6 +36,9 @@ class BodyDecoder(Protocol):
     def fields(self) -> pa.Schema:
         """Return the columns."""
 
+    def identities(self) -> Mapping[str, Sequence[str | int]]:
+        """Return what identifies each field beside its name: the names that it had (Avro), its number (Protobuf)."""
+
     def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
         """Decode bodies; null has no value, like a body that does not decode."""
 
@@ -49,6 +53,10 @@ class JsonBodies:
     def fields(self) -> pa.Schema:
         """Return the columns."""
         return self.schema
+
+    def identities(self) -> Mapping[str, Sequence[str | int]]:
+        """Return nothing: JSON knows only names."""
+        return {}
 
     def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
         """Decode bodies."""
@@ -71,6 +79,10 @@ class SingleBodies:
     def fields(self) -> pa.Schema:
         """Return the columns."""
         return _arrow_fields(self.bodies.fields())
+
+    def identities(self) -> Mapping[str, Sequence[str | int]]:
+        """Return what identifies each field beside its name."""
+        return self.bodies.identities()
 
     def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
         """Decode bodies."""
@@ -97,6 +109,10 @@ class RegisteredBodies:
     def fields(self) -> pa.Schema:
         """Return the columns."""
         return self.decoder.fields()
+
+    def identities(self) -> Mapping[str, Sequence[str | int]]:
+        """Return what identifies each field beside its name."""
+        return self.decoder.identities()
 
     def decode(self, bodies: pa.BinaryArray) -> DecodedBodies:
         """Decode bodies."""

@@ -3,43 +3,82 @@
 New fields become columns, and types become wider: whole numbers and floating-point numbers of more bits, decimals of
 more digits, structures of more fields. Fields that a schema does not have any more stay, with null. A field of any
 other type than its column is refused: rows that are there could not be read.
+
+A field that had another name renames its column. Avro's aliases say so, and Protobuf's numbers. A column keeps its
+identity, which is in the table's schema: so one commit decides whether a column is renamed, and a table of Iceberg that
+follows later knows its columns again. A list of renamed columns was rejected: two names that are swapped look the same
+before and after, so a process that goes on after a kill could not tell whether they are swapped already.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 import pyarrow as pa
 
 from firearrow.errors import ConfigError
+from firearrow.spark.jobs.archive.delta import IDENTITY, column_identity
 
 
 @dataclass(frozen=True, slots=True)
 class Evolution:
     """Columns of a table after a change of its schema.
 
-    ``added`` are new columns. ``rewritten`` says that columns have another type, so the files must be written again.
+    ``added`` are new columns. ``former`` has the name of each other column before the change. ``rewritten`` says that
+    columns have another type or name, so the files must be written again.
     """
 
     columns: pa.Schema
+    former: Mapping[str, str]
     added: tuple[pa.Field, ...] = ()
     rewritten: bool = False
 
+    @property
+    def renamed(self) -> dict[str, str]:
+        """The new names of columns that get one."""
+        return {old: new for new, old in self.former.items() if old != new}
 
-def evolved(held: pa.Schema, wanted: pa.Schema, table: str) -> Evolution:
+
+def renames(
+    held: Collection[str], fields: Mapping[str, Sequence[str | int]], numbers: Mapping[int, str]
+) -> dict[str, str]:
+    """Return the new name of each column that is a field of another name now.
+
+    ``fields`` are those of the new schema, each with the names that it had or with its number. ``numbers`` has the
+    columns whose number is known. A name that a field still has renames nothing: older bodies decode into that field.
+    """
+    found: dict[str, str] = {}
+    for name, marks in fields.items():
+        for mark in marks:
+            old = numbers.get(mark, name) if isinstance(mark, int) else mark
+            if old in held and old != name and (isinstance(mark, int) or old not in fields):
+                found[old] = name
+    return found
+
+
+def evolved(held: pa.Schema, wanted: pa.Schema, table: str, renamed: Mapping[str, str]) -> Evolution:
     """Return the columns that hold the rows of a table and new rows; raise ConfigError if none can."""
-    columns = list(held)
-    by_name = {field.name.lower(): number for number, field in enumerate(held)}
+    columns = [_named(field, renamed.get(field.name, field.name)) for field in held]
+    by_name: dict[str, int] = {}
+    for number, field in enumerate(columns):
+        other = by_name.setdefault(field.name.lower(), number)
+        if other != number:
+            raise ConfigError(
+                f"table {table}: columns {held[other].name} and {held[number].name} would both be {field.name} by the"
+                " new schema; give the field another name, or use another table"
+            )
+    former = dict(zip((field.name for field in columns), held.names, strict=True))
+    identities = {column_identity(field) for field in held}
     added: list[pa.Field] = []
-    rewritten = False
+    rewritten = any(old != new for new, old in former.items())
     for field in wanted:
-        number = by_name.get(field.name.lower())
-        if number is None:
-            added.append(field)
+        place = by_name.get(field.name.lower())
+        if place is None:
+            added.append(_identified(field, identities))
             continue
-        column = columns[number]
+        column = columns[place]
         kind = wider(column.type, field.type) if column.name == field.name else None
         if kind is None:
             raise ConfigError(
@@ -47,8 +86,24 @@ def evolved(held: pa.Schema, wanted: pa.Schema, table: str) -> Evolution:
                 f" of {field.type}; no type holds both, so this needs another table"
             )
         rewritten |= kind != column.type
-        columns[number] = column.with_type(kind)
-    return Evolution(pa.schema([*columns, *added]), tuple(added), rewritten)
+        columns[place] = column.with_type(kind)
+    return Evolution(pa.schema([*columns, *added]), former, tuple(added), rewritten)
+
+
+def _named(column: pa.Field, name: str) -> pa.Field:
+    """Return a column with another name and the same identity."""
+    identity = column_identity(column)
+    return column.with_name(name).with_metadata({IDENTITY: identity} if identity != name else {})
+
+
+def _identified(field: pa.Field, taken: set[str]) -> pa.Field:
+    """Return a new column with an identity that no other column has."""
+    identity, number = field.name, 1
+    while identity in taken:
+        number += 1
+        identity = f"{field.name}#{number}"
+    taken.add(identity)
+    return field.with_metadata({IDENTITY: identity} if identity != field.name else {})
 
 
 _FAMILIES: Final[tuple[tuple[Callable[[pa.DataType], bool], Callable[[pa.DataType], int]], ...]] = (

@@ -11,8 +11,9 @@ to the table and deleted by the broker meanwhile, the reading fails with DataLos
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +24,7 @@ import pyarrow.compute as pc
 from firearrow.client.queues import Queue, Span
 from firearrow.errors import ConfigError
 from firearrow.javanumbers import LONG_MAX
-from firearrow.lake.evolution import evolved, fitted
+from firearrow.lake.evolution import fitted
 from firearrow.lake.filling import topic_source, typed_table
 from firearrow.lake.spec import TableSpec, table_name
 from firearrow.lake.typedtable import SPEC, TypedTable
@@ -36,6 +37,8 @@ from firearrow.spark.source.origin import Origin
 if TYPE_CHECKING:
     from deltalake import DeltaTable
 
+Archived = Callable[[pa.Schema], Iterator[pa.Table]]
+
 
 def table(
     name: str, root: str | Path, live: Mapping[str, str] | None = None, *, columns: Sequence[str] | None = None
@@ -47,21 +50,21 @@ def table(
     row for each key then, too. Raises ConfigError if there is no such table or column, DataLost if messages between the
     table and the live ones are gone.
     """
-    typed, state = opened_table(name, root)
+    typed, state, former = opened_table(name, root)
     assert state.table is not None
     chosen = typed.columns if columns is None else pa.schema([_column(typed.columns, each) for each in columns])
     messages = _messages(typed, state, live) if live else iter(())
     if isinstance(typed, UpsertTable):
-        batches = _latest(typed, state.table, messages, chosen)
+        batches = _latest(typed, partial(_archived, state.table, former), messages, chosen)
     else:
-        batches = _all(state.table, messages, chosen)
+        batches = _all(partial(_archived, state.table, former), messages, chosen)
     return pa.RecordBatchReader.from_batches(chosen, batches)
 
 
-def opened_table(name: str, root: str | Path) -> tuple[TypedTable, State]:
-    """Return a topic's table with the columns that it has or will have, and its present state.
+def opened_table(name: str, root: str | Path) -> tuple[TypedTable, State, Mapping[str, str]]:
+    """Return a topic's table with the columns that it has or will have, its present state, and their names in it.
 
-    Raises ConfigError if there is no such table.
+    Columns that the table will have are not among the names. Raises ConfigError if there is no such table.
     """
     lake = str(root)
     state = Archive(f"{lake.rstrip('/')}/{table_name(name)}").load()
@@ -72,9 +75,7 @@ def opened_table(name: str, root: str | Path) -> tuple[TypedTable, State]:
         raise ConfigError(f"{lake}/{table_name(name)} is no table of a topic")
     spec = msgspec.json.decode(text, type=TableSpec)
     typed = typed_table(lake, spec.topics, spec)
-    held = pa.schema([field for field in pa.schema(state.table.schema()) if field.name not in typed.own_partitions])
-    typed.columns = evolved(held, typed.columns, typed.name).columns
-    return typed, state
+    return typed, state, typed.evolution(state.table).former
 
 
 def _column(columns: pa.Schema, name: str) -> pa.Field:
@@ -101,22 +102,22 @@ def _messages(typed: TypedTable, state: State, live: Mapping[str, str]) -> Itera
             yield writer.decoded(batch).typed
 
 
-def _archived(table: DeltaTable, columns: pa.Schema) -> Iterator[pa.Table]:
+def _archived(table: DeltaTable, former: Mapping[str, str], columns: pa.Schema) -> Iterator[pa.Table]:
     """Yield the rows of a table; columns that it lacks are null."""
-    held = table.to_pyarrow_dataset()
-    for batch in held.to_batches(columns=[name for name in columns.names if name in held.schema.names]):
-        yield fitted(pa.table(batch), columns)
+    names = [name for name in columns.names if name in former]
+    for batch in table.to_pyarrow_dataset().to_batches(columns=[former[name] for name in names]):
+        yield fitted(pa.table(batch).rename_columns(names), columns)
 
 
-def _all(table: DeltaTable, messages: Iterator[pa.Table], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-    for rows in _archived(table, columns):
+def _all(archived: Archived, messages: Iterator[pa.Table], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    for rows in archived(columns):
         yield from rows.to_batches()
     for rows in messages:
         yield from fitted(rows.select(columns.names), columns).to_batches()
 
 
 def _latest(
-    typed: UpsertTable, table: DeltaTable, messages: Iterator[pa.Table], columns: pa.Schema
+    typed: UpsertTable, archived: Archived, messages: Iterator[pa.Table], columns: pa.Schema
 ) -> Iterator[pa.RecordBatch]:
     """Yield the last row of each key, as a merge of the messages would leave them."""
     newer = [rows for rows in messages if rows.num_rows]
@@ -125,7 +126,7 @@ def _latest(
     kept: set[object] = set()  # keys whose row in the table is later than any message
     needed = [typed.key, *VERSION]
     wider = pa.schema([*columns, *(typed.columns.field(name) for name in needed if name not in columns.names)])
-    for rows in _archived(table, wider):
+    for rows in archived(wider):
         keys = _values(rows, typed.key)
         stays = [
             key not in versions or version > versions[key] for key, version in zip(keys, _versions(rows), strict=True)

@@ -28,10 +28,17 @@ def frame(spark: SparkSession, name: str, root: str | Path, live: Mapping[str, s
     Spark reads the files that the table names, without Delta's connector. An object store needs Spark's usual settings
     and jars. The frame is fixed: messages that come later are not in it.
     """
-    typed, state = opened_table(name, root)
+    typed, state, former = opened_table(name, root)
     schema = from_arrow_schema(typed.columns)
     paths = [typed.place.full(path) for path in sorted(state.paths)]
-    rows = spark.read.schema(schema).parquet(*paths) if paths else spark.createDataFrame([], schema)
+    if paths:
+        held = [column for column in typed.columns if column.name in former]
+        read = from_arrow_schema(pa.schema([column.with_name(former[column.name]) for column in held]))
+        rows = spark.read.schema(read).parquet(*paths).toDF(*(column.name for column in held))
+        added = {column.name: F.lit(None).cast(column.dataType) for column in schema if column.name not in former}
+        rows = rows.withColumns(added) if added else rows
+    else:
+        rows = spark.createDataFrame([], schema)
     spans = unread(typed, state, live) if live else {}
     if not spans:
         return rows

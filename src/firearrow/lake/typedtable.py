@@ -13,8 +13,9 @@ can replace them.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -29,13 +30,21 @@ import pyarrow.parquet as pq
 from firearrow.clock import Clock
 from firearrow.errors import ConfigError, StoreLocked
 from firearrow.lake.decoding import BodyDecoder
-from firearrow.lake.evolution import evolved, fitted
+from firearrow.lake.evolution import Evolution, evolved, fitted, renames
 from firearrow.lake.partitioning import Partitioning, directory, partition_text
 from firearrow.lake.spec import UNDECODED, TableSpec
 from firearrow.lake.tablefiles import TypedFile, statistics_of, write_file
-from firearrow.lake.typedrows import UNDECODED_ROWS, TypedRows, columns_of
+from firearrow.lake.typedrows import METADATA, UNDECODED_ROWS, TypedRows, columns_of
 from firearrow.spark.jobs.archive.archiving import RUN_DIGITS, file_stem
-from firearrow.spark.jobs.archive.delta import Archive, Conflict, State, TableChange, TableLayout, WrittenFiles
+from firearrow.spark.jobs.archive.delta import (
+    Archive,
+    Conflict,
+    State,
+    TableChange,
+    TableLayout,
+    WrittenFiles,
+    column_identity,
+)
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.archive.parquet import there
 from firearrow.spark.jobs.workers import Workers
@@ -45,6 +54,7 @@ if TYPE_CHECKING:
 
 _STEP: Final = "firearrow:undecoded"  # of both tables: the last step with undecoded messages
 SPEC: Final = "firearrow.table"  # property of the table
+_NUMBERS: Final = "firearrow.numbers"  # property: numbers in Protobuf, by the identities of columns
 FILES_MIN: Final = 8  # of a partition that is sorted again
 _REPLACES: Final = b"firearrow.replaces"
 
@@ -83,6 +93,8 @@ class TypedTable(Archive):
         self.name = name
         self.spec = spec
         self.columns = columns_of(decoder.fields())
+        self.names = {name: name for name in self.columns.names}
+        """The name of each column by its identity."""
         self.partitioning = spec.partitioning
         self.decoder = decoder
         _require_columns(spec, self.columns)
@@ -93,7 +105,7 @@ class TypedTable(Archive):
         fields = [each.field(self.columns) for each in by]
         own = [field for field in fields if field.name not in self.columns.names]
         self.own_partitions = {field.name for field in own}
-        settings = {SPEC: self.spec.as_text()}
+        settings = {SPEC: self.spec.as_text(), **self._numbers({}, self.columns)}
         if self.spec.change_data_feed:
             settings["delta.enableChangeDataFeed"] = "true"
         return TableLayout(pa.schema([*self.columns, *own]), tuple(field.name for field in fields), settings)
@@ -118,44 +130,103 @@ class TypedTable(Archive):
         table = state.table
         if table is None:
             return
+        self._require_partitions(table)
+        change = self.evolution(table)
+        try:
+            if self._set_properties(table, change.columns):
+                state = self.load()
+                assert state.table is not None
+                table, change = state.table, self.evolution(state.table)
+            if change.rewritten:
+                self._rewrite(workers, state, change)
+            elif change.added:
+                fields = DeltaSchema.from_arrow(pa.schema(change.added)).fields
+                properties = CommitProperties(custom_metadata={"firearrow": "schema"}, max_commit_retries=0)
+                self.in_library(lambda: table.alter.add_columns(fields, commit_properties=properties))
+        except CommitFailedError as error:
+            raise Conflict(f"table {self.name}: another process has changed its columns: {error}") from None
+
+    def evolution(self, table: DeltaTable) -> Evolution:
+        """Return the columns that the present schema needs, which are those of new rows from now on.
+
+        Raises ConfigError if rows that are there and new ones have no common type, or columns no names of their own.
+        """
+        held = pa.schema(table.schema())
+        known = json.loads((table.metadata().configuration or {}).get(_NUMBERS, "{}"))
+        numbers = {known[of]: column.name for column in held if (of := column_identity(column)) in known}
+        own = {*METADATA.names, *self.own_partitions}
+        fields = {name for name in held.names if name not in own}
+        renamed = renames(fields, self.decoder.identities(), numbers)
+        self._require_known(renamed)
+        change = evolved(held, self._layout.schema, self.name, renamed)
+        columns = [column for column in change.columns if column.name not in self.own_partitions]
+        self.columns = pa.schema([column.remove_metadata() for column in columns])
+        self.names = {column_identity(column): column.name for column in columns}
+        return change
+
+    def _require_partitions(self, table: DeltaTable) -> None:
         by = table.metadata().partition_columns
         if tuple(by) != self._layout.partition_by:
             raise ConfigError(
                 f"table {self.name} is partitioned by {', '.join(by) or 'nothing'}, not by"
                 f" {', '.join(self._layout.partition_by) or 'nothing'}: another partitioning needs another table"
             )
-        held = pa.schema(table.schema())
-        change = evolved(held, self._layout.schema, self.name)
-        self.columns = pa.schema([field for field in change.columns if field.name not in self.own_partitions])
-        try:
-            if change.rewritten:
-                self._rewrite(workers, state, change.columns)
-            elif change.added:
-                fields = DeltaSchema.from_arrow(pa.schema(change.added)).fields
-                properties = CommitProperties(custom_metadata={"firearrow": "schema"}, max_commit_retries=0)
-                self.in_library(lambda: table.alter.add_columns(fields, commit_properties=properties))
-            changed = self.load().table if change.rewritten or change.added else table
-            assert changed is not None
-            self._set_properties(changed)
-        except CommitFailedError as error:
-            raise Conflict(f"table {self.name}: another process has changed its columns: {error}") from None
 
-    def _set_properties(self, table: DeltaTable) -> None:
-        """Note the present specification in the table."""
-        settings = {**self._layout.settings}
-        if settings.items() - (table.metadata().configuration or {}).items():
-            self.in_library(lambda: table.alter.set_table_properties(settings, raise_if_not_exists=False))
+    def _require_known(self, renamed: Mapping[str, str]) -> None:
+        """Raise ConfigError if the specification means columns by names that they lose."""
+        sources = {each.source for each in self.partitioning}
+        for old, new in renamed.items():
+            if old in sources or old == self.spec.key:
+                way_out = "keep its name, or use another table" if old in sources else f"name {new} as key"
+                by = "it is partitioned by" if old in sources else "is its key"
+                raise ConfigError(f"table {self.name}: column {old}, which {by}, is {new} in the new schema; {way_out}")
 
-    def _rewrite(self, workers: Workers, state: State, columns: pa.Schema) -> None:
+    def _set_properties(self, table: DeltaTable, columns: pa.Schema) -> bool:
+        """Note the present specification in the table, unless it is there; tell whether that was a commit.
+
+        This comes before a change of the columns. So after a kill in between, they change with the next start, and
+        until then readers plan the same change.
+        """
+        held = table.metadata().configuration or {}
+        settings = {**self._layout.settings, **self._numbers(json.loads(held.get(_NUMBERS, "{}")), columns)}
+        if settings.items() <= held.items():
+            return False
+        self.in_library(lambda: table.alter.set_table_properties(settings, raise_if_not_exists=False))
+        return True
+
+    def _numbers(self, known: Mapping[str, int], columns: pa.Schema) -> dict[str, str]:
+        """Return the property with the numbers of columns; none if fields have no numbers."""
+        fields = self.decoder.identities()
+        marks = [(column_identity(column), mark) for column in columns for mark in fields.get(column.name, ())]
+        numbers = {identity: mark for identity, mark in marks if isinstance(mark, int)}
+        return {_NUMBERS: json.dumps({**known, **numbers}, sort_keys=True)} if numbers else {}
+
+    def _rewrite(self, workers: Workers, state: State, change: Evolution) -> None:
         """Write all files with other columns."""
         stem = file_stem(state.version + 1)
         files = list(self.files(state))
-        pieces = [_Rewrite(self.place, self.columns, file, stem(number)) for number, file in enumerate(files)]
+        pieces = [
+            _Rewrite(self.place, self.columns, change.renamed, file, stem(number)) for number, file in enumerate(files)
+        ]
         written = workers.run(_fit_file, pieces)
         added = tuple(file for one in written for file in one.files)
         with self.uncommitted(added):
             there(self.place, written)
-            self.commit(state, TableChange(what="schema", added=added, removed=tuple(files), schema=columns))
+            self.commit(state, TableChange(what="schema", added=added, removed=tuple(files), schema=change.columns))
+
+    def _require_fit(self, planned: State, base: State, change: TableChange) -> None:
+        """Raise as ``Archive`` does, and StoreLocked if another process has renamed a column of the new files."""
+        super()._require_fit(planned, base, change)
+        assert base.table is not None
+        columns = pa.schema(base.table.schema())
+        if change.schema is not None:
+            assert planned.table is not None
+            if not columns.equals(pa.schema(planned.table.schema()), check_metadata=True):
+                raise Conflict(f"table {self.name}: another process has changed its columns")
+            return
+        present = {column_identity(column): column.name for column in columns}
+        if any(present.get(identity, name) != name for identity, name in self.names.items()):
+            raise StoreLocked(f"table {self.name}: another process has renamed its columns")
 
     def compact(self, files_min: int = FILES_MIN) -> int:
         """Join the small files of partitions; return the number of files that are gone.
@@ -281,13 +352,16 @@ class _Rewrite:
 
     place: FilePlace
     columns: pa.Schema
+    renamed: Mapping[str, str]
     file: TypedFile
     stem: str
 
 
 def _fit_file(piece: _Rewrite) -> WrittenFiles:
     with piece.place.open(piece.file.path) as file:
-        rows = fitted(pq.ParquetFile(file).read(), piece.columns)
+        rows = pq.ParquetFile(file).read()
+    named = rows.rename_columns([piece.renamed.get(name, name) for name in rows.column_names])
+    rows = fitted(named, piece.columns)
     values = piece.file.partition()
     written = write_file(rows, piece.place, f"{directory(values)}{piece.stem}.parquet", values)
     return WrittenFiles((written,), host=gethostname())

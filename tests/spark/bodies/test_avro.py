@@ -262,6 +262,29 @@ def test_a_union_takes_what_was_written_without_one() -> None:
         assert {key: it for key, it in held.items() if it is not None} == {name: found}
 
 
+@pytest.mark.parametrize(
+    ("written", "value"),
+    [
+        (("a", "c"), {"b": 1, "c": 3}),
+        (("b", "c"), {"b": 2, "c": 3}),
+        (("a", "b", "c"), {"b": 2, "c": 3}),
+        (("b", "c", "a"), {"b": 2, "c": 3}),
+        (("c", "former"), {"b": 4, "c": 3}),
+    ],
+)
+def test_a_field_has_the_value_of_its_alias_unless_it_was_written_itself(
+    written: tuple[str, ...], value: dict[str, int]
+) -> None:
+    known = {"a": 1, "b": 2, "c": 3, "former": 4}
+    schema = record(*((name, "int") for name in written))
+    columns = record(("b", "int"), ("c", "int"))
+    columns["fields"][0]["aliases"] = ["former", "a"]
+    with serving_schemas({1: json.dumps(schema)}, {}) as (url, _):
+        bodies = AvroBodies(json.dumps(columns), Registry(url))
+        body = encoded(schema, {name: known[name] for name in written})
+        assert bodies.decoder()(FRAME.pack(0, 1) + body) == value
+
+
 def test_two_types_of_one_name_have_their_full_names() -> None:
     union = [record(("a", "int"), name=f"{space}.Line") for space in ("x", "y.z")]
     bodies = AvroBodies(json.dumps(record(("it", union))))

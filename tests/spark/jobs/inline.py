@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 
 import pytest
 from deltalake import DeltaTable
-from deltalake.table import TableMerger
+from deltalake.table import TableAlterer, TableMerger
 
 from firearrow.spark.jobs.archive.fileplace import FilePlace
 from firearrow.spark.jobs.workers import SameProcess
@@ -49,7 +49,12 @@ class Mortal:
             monkeypatch.setattr(FilePlace, name, self._counted(getattr(FilePlace, name)))
         create = DeltaTable.create
         monkeypatch.setattr(DeltaTable, "create", staticmethod(self._counted(create)))
-        for kind, name in ((DeltaTable, "create_write_transaction"), (TableMerger, "execute")):
+        for kind, name in (
+            (DeltaTable, "create_write_transaction"),
+            (TableMerger, "execute"),
+            (TableAlterer, "add_columns"),
+            (TableAlterer, "set_table_properties"),
+        ):
             monkeypatch.setattr(kind, name, self._committed(getattr(kind, name)))
 
     def _committed(self, operation: Callable[..., Any]) -> Callable[..., Any]:

@@ -14,7 +14,7 @@ import base64
 import io
 import json
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Context, Decimal
 from pathlib import Path
@@ -83,25 +83,32 @@ class AvroBodies:
             raise ConfigError(f"Avro schema {self.schema!r}: must be a record with fields")
         return fields
 
+    def identities(self) -> Mapping[str, Sequence[str | int]]:
+        """Return the aliases of each field, which are names that it had."""
+        return {part["name"]: part.get("aliases", ()) for part in _fields(json.loads(self.schema))}
+
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
         """Return a function from a body to its value, which raises Undecodable for a body that has none."""
         reader = _Schema(self.schema)
         columns = _Columns(json.loads(self.schema))
         _, convert = columns.type_of_all()
         writers: dict[int, _Schema | Undecodable] = {}
+        readers: dict[int, _Schema] = {}
 
         def decode(body: bytes) -> dict[str, Any]:
             writer: _Schema | Undecodable = reader
+            wanted = reader
             if self.registry is not None:
                 schema_id, body = self.registry.unframed(body)
                 if schema_id not in writers:
                     writers[schema_id] = _writer(self.registry, schema_id)
-                writer = writers[schema_id]
+                    readers[schema_id] = _reader(self.schema, writers[schema_id])
+                writer, wanted = writers[schema_id], readers[schema_id]
             if isinstance(writer, Undecodable):
                 raise Undecodable(str(writer))
             stream = io.BytesIO(body)
             try:
-                datum: Any = writer.read(stream, writer.parsed, reader.parsed, return_named_type=columns.tagged)
+                datum: Any = writer.read(stream, writer.parsed, wanted.parsed, return_named_type=columns.tagged)
                 value: dict[str, Any] = convert(datum) if convert else datum
             except NO_DATUM as error:
                 raise Undecodable(
@@ -135,6 +142,19 @@ def _writer(registry: Registry, schema_id: int) -> _Schema | Undecodable:
         return error
     except (ConfigError, *NO_SCHEMA) as error:
         return Undecodable(f"schema {schema_id} of the registry is no Avro schema: {error}")
+
+
+def _reader(text: str, writer: _Schema | Undecodable) -> _Schema:
+    """Return the schema of the columns as a body's schema needs it: a field that the body has needs no alias.
+
+    fastavro would take the value of the alias, or fail, depending on the order of both fields.
+    """
+    schema = json.loads(text)
+    held = set() if isinstance(writer, Undecodable) else {part["name"] for part in _fields(writer.parsed)}
+    for part in _fields(schema):
+        if part["name"] in held:
+            part.pop("aliases", None)
+    return _Schema(json.dumps(schema))
 
 
 def _contains_itself(schema: Any, around: frozenset[str]) -> bool:
@@ -179,6 +199,16 @@ def _parts(schema: Any) -> list[Any]:
     inner = [part["type"] for part in schema.get("fields", ())]
     inner += [schema[key] for key in ("items", "values") if key in schema]
     return inner if isinstance(schema["type"], str) else [*inner, schema["type"]]
+
+
+def _fields(schema: Any) -> list[Any]:
+    """Return the fields of a record, or of the only record in a union; none of any other type."""
+    if isinstance(schema, list):
+        held = [kind for kind in schema if kind != "null"]
+        return _fields(held[0]) if len(held) == 1 else []
+    if isinstance(schema, str):
+        return []
+    return schema.get("fields") or _fields(schema["type"])
 
 
 def given_schema(schema: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
 import pyarrow as pa
@@ -22,6 +22,9 @@ class Bodies(Protocol):
 
     def fields(self) -> StructType:
         """Return the columns."""
+
+    def identities(self) -> Mapping[str, Sequence[str | int]]:
+        """Return what identifies each field beside its name: the names that it had (Avro), its number (Protobuf)."""
 
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
         """Return a function from a body to its value, which raises Undecodable for a body that has none."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -89,6 +89,10 @@ class ProtoBodies:
         if not fields:
             raise ConfigError(f"Protobuf message {self.message!r} has no fields")
         return fields
+
+    def identities(self) -> Mapping[str, Sequence[str | int]]:
+        """Return the number of each field."""
+        return {part.name: (part.number,) for part in _descriptor(self.descriptors, self.message).fields}
 
     def decoder(self) -> Callable[[bytes], dict[str, Any]]:
         """Return a function from a body to its value, which raises Undecodable for a body that has none."""

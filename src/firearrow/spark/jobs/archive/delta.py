@@ -62,6 +62,7 @@ _TRIES_MAX: Final = 100  # consecutive commits of other processes
 _LOOKS_MAX: Final = 20  # at a log that grows while it is read
 _POWER: Final = " (if power was lost, remove the newest entry of _delta_log: nothing that counts is in it)"
 _LAST_NAME: Final = "\U0010ffff"  # name of a broker, if the table does not know a file's
+IDENTITY: Final = b"firearrow.column"  # in the metadata of a column whose identity is not its name
 
 
 class Conflict(StoreLocked):
@@ -106,6 +107,12 @@ class TableLayout:
     partition_by: tuple[str, ...]
     settings: Mapping[str, str] = field(default_factory=dict)
     """Table properties, beside those that all tables have."""
+
+
+def column_identity(column: pa.Field) -> str:
+    """Return what stays the same when a column is renamed: its first name, unless another column has had that name."""
+    identity: bytes = (column.metadata or {}).get(IDENTITY, column.name.encode())
+    return identity.decode()
 
 
 MESSAGES_BY_DAY: Final = TableLayout(MESSAGES.append(pa.field("dt", pa.date32())), ("topic", "dt"))

@@ -8,9 +8,12 @@ stopped::
     table = Iceberg(archive, iceberg_table(catalog, "logs.messages"))
     follow(workers, source, archive, stop=stop, on_step=table.publish)
 
-No file is copied. The Iceberg table refers to the Delta table's files, and is partitioned as they are. Its columns
-follow those of the Delta table. Needs ``firearrow[iceberg]`` and no JVM. Iceberg's own connector lets Spark read such
-tables.
+No file is copied. The Iceberg table refers to the Delta table's files, and is partitioned as they are. Needs
+``firearrow[iceberg]`` and no JVM. Iceberg's own connector lets Spark read such tables.
+
+Columns follow those of the Delta table, in the same commit as the files, and a renamed column keeps its id. The files
+have no ids of Iceberg, so readers find a column in them by each name that it had. Once another column gets such a name,
+they would take it for the renamed one in older files. So that commit removes the older snapshots, too.
 
 Several processes may publish the same table. A commit counts only on the snapshot that it was compared with; otherwise
 the process compares again. The library's own retries would add the same files to the other process's snapshot, so they
@@ -19,6 +22,7 @@ are off for these tables (``commit.retry.num-retries``).
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,7 +33,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from firearrow.errors import ConfigError, StoreLocked
-from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive, State
+from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive, State, column_identity
 from firearrow.spark.jobs.archive.parquet import UNMEASURED
 from firearrow.spark.tables import MESSAGES
 
@@ -37,12 +41,13 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.io import FileIO
     from pyiceberg.manifest import DataFile
-    from pyiceberg.table import Table
+    from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
 
 log = logging.getLogger(__name__)
 
 _PROPERTY: Final = "firearrow.archive"
+_COLUMNS: Final = "firearrow.columns"  # names of columns by their identities in the Delta table, if they differ
 _NAMES: Final = "schema.name-mapping.default"  # it lets Iceberg read files without its ids
 _PROPERTIES: Final = {
     "commit.retry.num-retries": "0",
@@ -77,6 +82,11 @@ MESSAGES_LAYOUT: Final = IcebergLayout(
     (IcebergPartition("topic", "topic"), IcebergPartition("dt", "storeTimestamp", "day")),
     {f"write.metadata.metrics.column.{column}": "none" for column in UNMEASURED},
 )
+
+
+def property_of_names(names: Mapping[str, str]) -> dict[str, str]:
+    """Return the property of an Iceberg table that has the names of its columns by their identities."""
+    return {_COLUMNS: json.dumps({identity: name for identity, name in names.items() if name != identity})}
 
 
 def iceberg_table(catalog: Catalog, name: str, layout: IcebergLayout = MESSAGES_LAYOUT) -> Table:
@@ -135,14 +145,14 @@ class Iceberg:
         if state.table is None:
             return 0
         self._require_same(state)
-        self._adapt(pa.schema(state.table.schema()))
+        self._prepare()
+        transaction = table.transaction()
+        has_changed = self._adapt(transaction, pa.schema(state.table.schema()))
         held = {task.file.file_path: task.file for task in table.scan().plan_files()}
         wanted = {self._place(path): values for path, values in state.partitions.items()}
         new, gone = sorted(wanted.keys() - held.keys()), sorted(held.keys() - wanted.keys())
-        if not new and not gone:
-            return 0
-        mark = {_PROPERTY: f"{state.archive}/{state.version}"}
-        with table.transaction() as transaction:
+        if new or gone:
+            mark = {_PROPERTY: f"{state.archive}/{state.version}"}
             update = transaction.update_snapshot(snapshot_properties=mark)
             with update.overwrite() if gone else update.merge_append() as snapshot:
                 for path in new:
@@ -150,19 +160,40 @@ class Iceberg:
                 for path in gone:
                     snapshot.delete_data_file(held[path])
             transaction.set_properties(mark)
+        elif not has_changed:
+            return 0
+        if _names(table.metadata) - _names(transaction.table_metadata):
+            _drop_older_snapshots(transaction)
+        transaction.commit_transaction()
         return len(new) + len(gone)
 
-    def _adapt(self, columns: pa.Schema) -> None:
-        """Give the table the columns of the Delta table, and the properties that all tables have."""
+    def _prepare(self) -> None:
+        """Give the table the properties that all tables have, before the first commit that needs them."""
+        held = self._table.properties
+        names = held.get(_NAMES) or self._table.schema().name_mapping.model_dump_json()
+        wanted = {**_PROPERTIES, _NAMES: names}
+        if wanted.items() - held.items():
+            self._table.transaction().set_properties(wanted).commit_transaction()
+
+    def _adapt(self, transaction: Transaction, columns: pa.Schema) -> bool:
+        """Give the table the columns of the Delta table, in a transaction; tell whether there was a change."""
+        schema = self._table.schema()
         own = {each.name for each in self._table.spec().fields if str(each.transform) != "identity"}
-        transaction = self._table.transaction()
+        columns = pa.schema([column for column in columns if column.name not in own])
+        noted = self._table.properties.get(_COLUMNS, "{}")
+        known = json.loads(noted)
+        known = {each.name: each.name for each in schema.fields if each.name not in known.values()} | known
+        names = {column_identity(column): column.name for column in columns}
         with transaction.update_schema() as update:
-            update.union_by_name(pa.schema([column for column in columns if column.name not in own]))
-        schema = transaction.table_metadata.schema()
-        properties = {**_PROPERTIES, _NAMES: schema.name_mapping.model_dump_json()}
-        if schema != self._table.schema() or properties.items() - self._table.properties.items():
+            for identity, name in names.items():
+                if known.get(identity, name) != name:
+                    update.rename_column(known[identity], name)
+        with transaction.update_schema() as update:
+            update.union_by_name(columns)
+        properties = property_of_names(names)
+        if properties[_COLUMNS] != noted:
             transaction.set_properties(properties)
-            transaction.commit_transaction()
+        return properties[_COLUMNS] != noted or transaction.table_metadata.schema() != schema
 
     def expire_snapshots(self, kept_hours: int = KEPT_HOURS) -> int:
         """Remove old snapshots, and those beyond a number, but none that a branch or a tag names; return their number.
@@ -203,6 +234,22 @@ class Iceberg:
                 f"the Iceberg table {self._name} is partitioned by {', '.join(held) or 'nothing'}, but"
                 f" {self._archive.root} by {', '.join(wanted) or 'nothing'}"
             )
+
+
+def _names(metadata: TableMetadata) -> set[tuple[int | None, str]]:
+    """Return the names by which readers find the columns in files, and the ids of these columns."""
+    return {(field.field_id, name) for field in metadata.name_mapping() or () for name in field.names}
+
+
+def _drop_older_snapshots(transaction: Transaction) -> None:
+    """Remove all snapshots but the present one, and those that a branch or a tag names."""
+    from pyiceberg.table.update.snapshot import ExpireSnapshots
+
+    metadata = transaction.table_metadata
+    kept = {ref.snapshot_id for ref in metadata.refs.values()}
+    older = [each.snapshot_id for each in metadata.snapshots if each.snapshot_id not in kept]
+    if older:
+        ExpireSnapshots(transaction).by_ids(older).commit()
 
 
 def _data_file(io: FileIO, metadata: TableMetadata, path: str, values: Mapping[str, Any]) -> DataFile:
