@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.store.reading.storage import LocalStorage
 from firearrow.store.residency import KNOWN_SECONDS, FileRange, Resident, fetch, is_resident
 from firearrow.store.segments import Segment
 from tests.broker.fakes import HandClock
@@ -53,6 +54,20 @@ def test_what_was_found_counts_as_there_for_a_while(path: Path) -> None:
     assert not resident.has(segment, base, base + 512 * PAGE + 1)
     clock.seconds += KNOWN_SECONDS
     assert not resident.has(segment, base, base + 10)
+    mapped.close()
+
+
+def test_a_look_at_a_file_of_holes_reads_a_page(tmp_path: Path) -> None:
+    path = tmp_path / "queue"
+    with path.open("wb") as file:
+        file.write(b"entry")
+        file.truncate(PAGES * PAGE)
+    with path.open("rb") as file:
+        mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
+    evict(path)
+    assert bytes(LocalStorage(str(tmp_path)).window("queue", 0, PAGES * PAGE)[:5]) == b"entry"
+    assert is_resident(mapped, 0, PAGE)
+    assert not is_resident(mapped, PAGE, 2 * PAGE)
     mapped.close()
 
 

@@ -23,6 +23,8 @@ import numpy.typing as npt
 from firearrow.files import StoredPath
 from firearrow.store.segments import NAME_DIGITS
 
+_BLOCK_BYTES: Final = 512  # of stat's count
+_LITTLE_BYTES: Final = 1 << 20
 _MAPS_MAX: Final = 512  # a process may have some 65,000; a store may have more queue files
 Buffer = mmap.mmap | bytes | memoryview
 
@@ -138,11 +140,13 @@ class LocalStorage:
         assert start >= 0, "a position is in the file"
         fd = os.open(self._full(path), os.O_RDONLY)
         try:
-            end = min(end, os.fstat(fd).st_size)
+            status = os.fstat(fd)
+            end = min(end, status.st_size)
             if end <= start:
                 return memoryview(b"")
             aligned = start - start % mmap.ALLOCATIONGRANULARITY
             mapped = mmap.mmap(fd, end - aligned, offset=aligned, access=mmap.ACCESS_READ)
+            _advise(mapped, status)
         finally:
             os.close(fd)
         window = memoryview(mapped)[start - aligned :]
@@ -164,9 +168,11 @@ class LocalStorage:
         except OSError:
             return b""
         try:
-            if os.fstat(fd).st_size == 0:
+            status = os.fstat(fd)
+            if status.st_size == 0:
                 return b""
             mapped = mmap.mmap(fd, 0, access=mmap.ACCESS_COPY if corrections else mmap.ACCESS_READ)
+            _advise(mapped, status)
             for correction in corrections:
                 at = correction.physical_offset - file.base
                 assert at >= 0, "a correction is given to the file that holds it"
@@ -201,6 +207,16 @@ class LocalStorage:
     def data_end(self, file: StoreFile) -> int:
         """A position after which a file is certainly zero: a hole up to its end."""
         return max((stop for _, stop in self.stretches(file, 0, file.size_bytes)), default=0)
+
+
+def _advise(mapped: mmap.mmap, status: os.stat_result) -> None:
+    """Read nothing ahead in a file with little data: the zeros of its holes would fill the memory.
+
+    Files are made at their full size. A system may read 8 MiB ahead, so that a look at a new queue costs a millisecond
+    and pushes other files out of the memory.
+    """
+    if status.st_blocks * _BLOCK_BYTES <= min(_LITTLE_BYTES, status.st_size // 2):
+        mapped.madvise(mmap.MADV_RANDOM)
 
 
 def list_files(storage: Storage, *directories: str, digits: int = NAME_DIGITS) -> Directory:
