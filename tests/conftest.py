@@ -9,16 +9,18 @@ the session of Spark are together, so that one JVM gets warm instead of four. Al
 Half of the workers begin with the tests that wait, the others with the tests that compute: no core is idle.
 """
 
+import errno
 import faulthandler
 import gc
 import os
 import re
 import signal
+import stat
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, TextIO
+from typing import Any, BinaryIO, TextIO
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -189,6 +191,26 @@ def disk() -> Iterator[None]:
     os_statvfs = os.statvfs
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "statvfs", half_full)
+        yield
+
+
+@pytest.fixture(autouse=True, scope="session")
+def syncs() -> Iterator[None]:
+    """Make syncs of this process return at once: its tests would wait a hundred thousand times for the disk.
+
+    Only a loss of power takes what the kernel holds, and tests of one have a file system of their own. Processes that
+    tests start do sync.
+    """
+
+    def checked(file: int | BinaryIO) -> None:
+        """Refuse what the real call refuses."""
+        mode = os.fstat(file if isinstance(file, int) else file.fileno()).st_mode
+        if not stat.S_ISREG(mode) and not stat.S_ISDIR(mode):
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
+
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("fsync", "fdatasync"):
+            patch.setattr(os, name, checked)
         yield
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from functools import cache
+from functools import cache, lru_cache
 from itertools import chain
 from typing import Any, Final, get_args, get_origin
 
@@ -90,9 +90,15 @@ def worst_fields(type_: Any, size: int) -> Iterator[tuple[str, bytes]]:
 
 
 def _filled(start: str, piece: str, end: str, size: int) -> bytes:
-    count = size // len(piece)
-    middle = "".join([piece % n for n in range(count)]) if "%" in piece else piece * count
-    return (start + middle + end).encode()
+    return (start + _repeated(piece, size) + end).encode()
+
+
+@lru_cache(len(_IN_FIELDS))
+def _repeated(piece: str, size: int) -> str:
+    if "%" not in piece:
+        return piece * (size // len(piece))
+    count = size // len(piece % (size // len(piece)))
+    return "".join([piece % n for n in range(count)])
 
 
 def _structs_in(type_: Any) -> list[Any]:

@@ -19,7 +19,8 @@ from firearrow.lake.spec import TableSpec
 from firearrow.lake.typedtable import TypedTable
 from firearrow.spark.jobs.archive.archiving import ArchiveSettings, Summary
 from tests.lake.filled import fill
-from tests.spark.jobs.inline import Inline, Killed, Mortal
+from tests.lake.remains import remains
+from tests.spark.jobs.inline import Inline
 from tests.spark.origins import DAY_MS, MemoryOrigin
 
 A, B = Queue("orders", "a", 0), Queue("orders", "a", 1)
@@ -99,56 +100,30 @@ def test_undecoded_messages_are_in_the_table_once_the_schema_fits(tmp_path: Path
     assert places(read(tmp_path, "orders__undecoded")) == []
 
 
-def test_a_kill_at_any_change_loses_and_doubles_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mortal = Mortal(monkeypatch)
-    for life in range(1000):
-        lake = tmp_path / str(life)
-        origin = orders()
-        mortal.left = life
-        try:
-            run(origin, lake, rows=20)
-            finished = True
-        except Killed:
-            finished = False
-        mortal.left = -1
-        origin.held[A] = Bound(0, 31)
+def test_a_kill_at_any_change_loses_and_doubles_nothing(tmp_path: Path) -> None:
+    lakes = remains(tmp_path / "lake", lambda: run(orders(), tmp_path / "lake", rows=20))
+    assert len(lakes) > 10
+    origin = orders(a=31)
+    for lake in lakes:
         run(origin, lake, rows=20)
         assert places(read(lake)) == every(origin, sound=True)
         assert places(read(lake, "orders__undecoded")) == every(origin, sound=False)
-        if finished:
-            assert life > 10
-            return
-    raise AssertionError("it never ends")
 
 
-def test_a_kill_at_any_change_of_a_retry_loses_and_doubles_nothing(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    mortal = Mortal(monkeypatch)
-
+def test_a_kill_at_any_change_of_a_retry_loses_and_doubles_nothing(tmp_path: Path) -> None:
     def some(queue: Queue, offset: int) -> bytes:
         return b"null" if offset == 17 else order(queue, offset)
 
     new = TableSpec(topics="orders", schema="order string")
-    for life in range(1000):
-        lake = tmp_path / str(life)
-        origin = orders(body=some)
-        run(origin, lake, rows=9)
-        mortal.left = life
-        try:
-            table_at(lake, new).retry(Inline())
-            finished = True
-        except Killed:
-            finished = False
-        mortal.left = -1
+    origin = orders(body=some)
+    run(origin, tmp_path / "lake", rows=9)
+    lakes = remains(tmp_path / "lake", lambda: table_at(tmp_path / "lake", new).retry(Inline()))
+    assert len(lakes) > 3
+    left = [(0, 17)]
+    for lake in lakes:
         run(origin, lake, new)
-        left = [(0, 17)]
         assert places(read(lake, "orders__undecoded")) == left
         assert places(read(lake)) == sorted(set(every(origin, sound=True) + every(origin, sound=False)) - {*left})
-        if finished:
-            assert life > 3
-            return
-    raise AssertionError("it never ends")
 
 
 def test_added_fields_are_columns_and_lost_ones_stay(tmp_path: Path) -> None:

@@ -19,7 +19,8 @@ from firearrow.lake.filling import typed_table
 from firearrow.lake.spec import TableSpec
 from firearrow.spark.jobs.archive.archiving import ArchiveSettings
 from tests.lake.filled import fill
-from tests.spark.jobs.inline import Inline, Killed, Mortal
+from tests.lake.remains import remains
+from tests.spark.jobs.inline import Inline
 from tests.spark.origins import MemoryOrigin
 
 A, B = Queue("orders", "a", 0), Queue("orders", "a", 1)
@@ -117,33 +118,25 @@ def test_keys_are_texts_or_whole_numbers(tmp_path: Path) -> None:
             run(origin, tmp_path / key, spec)
 
 
-def test_a_kill_at_any_change_merges_each_step_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    mortal = Mortal(monkeypatch)
+def test_a_kill_at_any_change_merges_each_step_once(tmp_path: Path) -> None:
     spec = TableSpec(**{**{name: getattr(SPEC, name) for name in SPEC.__struct_fields__}, "change_data_feed": True})
 
     def body(queue: Queue, offset: int) -> bytes:
         return b"x" if offset == 8 else b"" if offset % 4 == 3 else changed(queue, offset)
 
-    expected = None
-    for life in range(1000):
-        lake = tmp_path / str(life)
-        origin = origin_of(body)
-        mortal.left = life
-        try:
-            run(origin, lake, spec, rows=30)
-            finished = True
-        except Killed:
-            finished = False
-        mortal.left = -1
+    origin = origin_of(body)
+    *killed, finished = remains(tmp_path / "lake", lambda: run(origin, tmp_path / "lake", spec, rows=30))
+    assert len(killed) > 10
+    expected = contents(finished)
+    assert {row["order"] for row in expected[0]} <= lasting(origin, body).keys()
+    assert not list((finished / "orders" / "staged").glob("*"))
+    for lake in (*killed, finished):
         run(origin, lake, spec, rows=30)
-        table = DeltaTable(str(lake / "orders"))
-        changes = pa.table(table.load_cdf(0)).num_rows
-        found = (rows_of(lake), rows_of(lake, "orders__undecoded"), changes)
-        expected = expected or found
-        assert found == expected
-        assert not list((lake / "orders" / "staged").glob("*")) or not finished
-        if finished:
-            assert {row["order"] for row in found[0]} <= lasting(origin, body).keys()
-            assert life > 10
-            return
-    raise AssertionError("it never ends")
+        assert contents(lake) == expected
+    assert not list((finished / "orders" / "staged").glob("*"))
+
+
+def contents(lake: Path) -> tuple[list[dict[str, Any]], list[dict[str, Any]], int]:
+    """The rows of both tables, and the number of changes that readers of the change data feed get."""
+    changes = pa.table(DeltaTable(str(lake / "orders")).load_cdf(0)).num_rows
+    return rows_of(lake), rows_of(lake, "orders__undecoded"), changes

@@ -13,6 +13,7 @@ from firearrow.client.admin.groups import Groups
 from firearrow.errors import NotFound
 from firearrow.message.ids import encode_offset_id
 from firearrow.proxy import messages as m
+from firearrow.proxy.cluster import ClusterBrokers
 from firearrow.testing import EmbeddedCluster
 from firearrow.testing.cluster import BlockingCluster
 from firearrow.wire import fastjson
@@ -258,6 +259,13 @@ def test_a_message_is_verified_by_the_consumer_that_an_administrator_names(stage
         assert fastjson.loads(asking.result(SECONDS_MAX).body)["consumeResult"] == "CR_SUCCESS"
 
 
+@pytest.fixture
+def soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let a proxy register its clients again after 0.1 s, not after 25."""
+    monkeypatch.setattr(ClusterBrokers, "register_seconds", 0.1)
+
+
+@pytest.mark.usefixtures("soon")  # before the stage is built
 def test_a_broker_stops_and_comes_back_behind_the_proxy(stage: Stage) -> None:
     with ProxyClient(stage.proxy, "c") as client:
         begin(client)

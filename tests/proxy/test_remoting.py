@@ -15,6 +15,7 @@ from firearrow.client.message import Message
 from firearrow.message import properties
 from firearrow.net.client import Client
 from firearrow.proxy import messages as m
+from firearrow.proxy.cluster import ClusterBrokers
 from firearrow.proxy.clusterproxy import ClusterProxy
 from firearrow.testing import EmbeddedCluster
 from firearrow.testing.cluster import BlockingCluster
@@ -210,6 +211,7 @@ HEARTBEAT = fastjson.dumps(
 
 def test_a_client_without_heartbeats_is_forgotten_until_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("firearrow.proxy.cluster.SWEEP_SECONDS", 0.05)
+    monkeypatch.setattr(ClusterBrokers, "register_seconds", 0.1)
     with EmbeddedCluster() as cluster, cluster_proxy(cluster.name_server, channelExpiredTimeout=200) as proxy:
         cluster.create_topic(TOPIC, queues=1)
         stage = Stage(cluster, proxy)

@@ -99,6 +99,7 @@ def main() -> None:
     works = {each.__name__: each for each in (archive_for_ever, fill_for_ever, publish_for_ever)}
     work = works[sys.argv[1]]
     import_module("deltalake")
+    import_module("pandas")  # Arrow imports it for its first array: each worker would, in half a second
     if work is publish_for_ever:
         import_module("pyiceberg.catalog.sql")
     for _ in sys.stdin:
