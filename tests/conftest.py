@@ -34,6 +34,7 @@ SHARING = {
     "tests/test_packaging.py",
     "tests/test_tidy.py",
     "tests/integrations/test_celery.py",
+    "tests/spark/test_cluster.py",
     *(
         f"tests/interop/test_{name}.py"
         for name in (

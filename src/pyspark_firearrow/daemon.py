@@ -8,8 +8,37 @@ takes that for a failure. It cannot report to the closed socket, and prints a tr
 from __future__ import annotations
 
 import socket
+import sys
+from pathlib import Path
+from zipimport import zipimporter
 
-from pyspark import daemon
+_ZIP = "pyspark.zip"
+_COMPARED = ("pyspark/version.py", "pyspark/worker.py")
+
+
+def path_with_bytecode(path: list[str]) -> list[str]:
+    """Return the path for modules with Spark's own zip of PySpark behind an installed PySpark that is the same.
+
+    Spark puts the zip first. It has no bytecode, so each worker would compile all that it imports from it: a small job
+    spends more time there than on its messages. A PySpark of another version stays behind the zip.
+    """
+    zips = [entry for entry in path if entry.endswith(_ZIP)]
+    others = [entry for entry in path if entry not in zips]
+    installed = next((Path(entry) for entry in others if Path(entry, "pyspark", "version.py").is_file()), None)
+    if not zips or installed is None:
+        return path
+    try:
+        its = zipimporter(zips[0])
+        same = all(its.get_data(name) == (installed / name).read_bytes() for name in _COMPARED)
+    except (ImportError, OSError):
+        return path
+    return others + zips if same else path
+
+
+if __name__ == "__main__":
+    sys.path[:] = path_with_bytecode(sys.path)
+
+from pyspark import daemon  # noqa: E402
 
 _work = daemon.worker
 

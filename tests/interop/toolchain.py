@@ -145,7 +145,7 @@ def java_command(main: str, *arguments: str, jvm: tuple[str, ...] = (), killed: 
     home = java_build()
     file = home / f"{main if main in MAINS else ORIGINAL}.jsa"
     makes = main in MAINS and not killed
-    class_data = ClassData.at(file).options() if makes or file.exists() else []
+    class_data = ClassData.at(file).options(write=makes)
     unquoted = shlex.split(" ".join(class_data))
     options = (*JVM_QUICK_START, *jvm, *JVM_OPENS, *unquoted)
     return ["java", *options, "-cp", f"{home / 'lib'}/*", main, *arguments]

@@ -21,10 +21,11 @@ from typing import Any
 
 import pyspark
 
+from tests.spark.javaoptions import FAST_START, java_options
+
 SPARK_HOME = Path(pyspark.__file__).parent
 SOURCE = Path(__file__).parents[2] / "src"
 DRIVER = Path(__file__).with_name("cluster_driver.py")
-QUICK_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"  # six JVMs, each of them for seconds
 START_TIMEOUT_S = 60
 
 _MASTER_READY = re.compile(r"Starting Spark master at (spark://\S+)")
@@ -56,8 +57,8 @@ def _daemon(home: Path, ready: re.Pattern[str], name: str, *arguments: str) -> I
         "SPARK_LOCAL_DIRS": str(home / "local"),
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
-        "SPARK_DAEMON_JAVA_OPTS": QUICK_START,
-        "SPARK_LAUNCHER_OPTS": QUICK_START,
+        "SPARK_DAEMON_JAVA_OPTS": java_options(killed=True),
+        "SPARK_LAUNCHER_OPTS": FAST_START,  # its class path is another
         "SPARK_MASTER_OPTS": "-Dspark.master.rest.enabled=false",
     }
     with subprocess.Popen(
@@ -98,7 +99,10 @@ def wheel(directory: Path) -> Path:
 
 
 def packed_environment(directory: Path) -> Path:
-    """An environment in the layout of venv-pack, with the packages of this one by reference."""
+    """An environment in the layout of venv-pack, with links to the packages of this one.
+
+    It has no pandas, as Firearrow's extra ``spark`` has none. PyArrow would import pandas in each worker.
+    """
     root = directory / "environment"
     packages = root / "lib" / f"python{sysconfig.get_python_version()}" / "site-packages"
     packages.mkdir(parents=True)
@@ -106,7 +110,10 @@ def packed_environment(directory: Path) -> Path:
     python = Path(sys._base_executable)  # type: ignore[attr-defined]
     (root / "bin" / "python").symlink_to(python)
     (root / "pyvenv.cfg").write_text(f"home = {python.parent}\n")
-    (packages / "packages.pth").write_text(f"{sysconfig.get_path('purelib')}\n{sysconfig.get_path('platlib')}\n")
+    for place in {sysconfig.get_path("purelib"), sysconfig.get_path("platlib")}:
+        for package in Path(place).iterdir():
+            if package.suffix != ".pth" and package.name != "pandas":
+                (packages / package.name).symlink_to(package)
     path = directory / "packed.tar"  # the command compresses it
     with tarfile.open(path, "w") as archive:
         for part in sorted(root.iterdir()):

@@ -12,9 +12,12 @@ import json
 import os
 import signal
 import sys
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stderr
 from functools import partial
+from hashlib import sha256
+from io import StringIO
 from pathlib import Path
 from threading import Event, Thread
 from typing import Any, TypeVar
@@ -37,6 +40,8 @@ from firearrow.store.offline import Order
 
 P = TypeVar("P")
 R = TypeVar("R")
+
+Totals = dict[str, list[int]]
 
 SPARKS_OWN = {"spark.sql.shuffle.partitions": "200", "spark.sql.adaptive.enabled": "true"}
 ROWS_BEFORE_DEATH = 5  # of a worker
@@ -86,7 +91,7 @@ def checked(spark: SparkSession, python: str = "", version: str = "", **needs: A
 
 
 def waited_for(spark: SparkSession, end: str) -> str:
-    """The failure of the check while other tasks have all cores; they end once the file ``end`` exists."""
+    """What the check says while other tasks have all cores; they end once the file ``end`` exists."""
 
     def occupy(_: object) -> None:
         while not Path(end).exists():
@@ -100,21 +105,36 @@ def waited_for(spark: SparkSession, end: str) -> str:
         sum(info.numActiveTasks for stage in tracker.getActiveStageIds() if (info := tracker.getStageInfo(stage))) < 2
     ):
         Event().wait(0.05)
-    with _changed(clusters, "START_SECONDS", {"spark": 0.1}):
+    said = StringIO()
+    with (
+        _changed(clusters, "START_SECONDS", {"spark": 0.5}),
+        _changed(clusters, "SLOW_SECONDS", 0.1),
+        redirect_stderr(said),
+    ):
         failure = checked(spark)
     Path(end).touch()
     thread.join()
-    return failure
+    return said.getvalue() + failure
 
 
-def totals(spark: SparkSession, options: dict[str, str], kill: str = "") -> dict[str, list[int]]:
-    """Of each topic of a source the number of messages and a sum over their bodies' hashes."""
+def totals_of(bodies: Iterable[tuple[str, bytes]]) -> Totals:
+    """Of each topic the number of messages and a sum over their bodies' hashes."""
+    sums: Totals = defaultdict(lambda: [0, 0])
+    for topic, body in bodies:
+        total = sums[topic]
+        total[0] += 1
+        total[1] += int(sha256(body).hexdigest()[:8], 16)
+    return dict(sums)
+
+
+def totals(spark: SparkSession, options: dict[str, str], kill: str = "") -> Totals:
+    """The totals of the messages of a source."""
     return _totals(_dying(spark.read.format("rocketmq").options(**options).load(), kill))
 
 
-def streamed(spark: SparkSession, options: dict[str, str], checkpoint: str, kill: str) -> dict[str, list[int]]:
+def streamed(spark: SparkSession, options: dict[str, str], checkpoint: str, kill: str) -> Totals:
     """The totals of a stream, whose batches come to this process."""
-    found: dict[int, dict[str, list[int]]] = {}
+    found: dict[int, Totals] = {}
     stream = spark.readStream.format("rocketmq").options(startingOffsets="earliest", **options).load()
 
     def take(batch: DataFrame, number: int) -> None:
@@ -128,7 +148,7 @@ def streamed(spark: SparkSession, options: dict[str, str], checkpoint: str, kill
         .start()
     )
     query.awaitTermination()
-    sums: dict[str, list[int]] = {}
+    sums: Totals = {}
     for part in found.values():
         for topic, numbers in part.items():
             sums[topic] = [a + b for a, b in zip(sums.get(topic, [0, 0]), numbers, strict=True)]
@@ -164,10 +184,8 @@ def repaired(spark: SparkSession, store: str, to: str) -> int:
     return len(verdict_of(spark, store).findings)
 
 
-def _totals(messages: DataFrame) -> dict[str, list[int]]:
-    word = fn.conv(fn.substring(fn.sha2("body", 256), 1, 8), 16, 10).cast("bigint")
-    summed = messages.groupBy("topic").agg(fn.count("*").alias("messages"), fn.sum(word).alias("checksum"))
-    return {row.topic: [row.messages, row.checksum] for row in summed.collect()}
+def _totals(messages: DataFrame) -> Totals:
+    return totals_of((row.topic, bytes(row.body)) for row in messages.select("topic", "body").collect())
 
 
 # --- executors that die ---

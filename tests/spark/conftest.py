@@ -10,8 +10,10 @@ from pyspark.sql import SparkSession
 
 from firearrow.cli.pipeline.jobs import SMALL
 from firearrow.spark import configure
+from tests.spark.javaoptions import java_options
 
-FAST_START = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
+# It lives for minutes: without these, collections wait for Metaspace to grow, and the compiler for room.
+ROOM = "-Xms1g -Xmn512m -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=256m -XX:-UseCodeCacheFlushing"
 
 
 def builder_of(home: Path) -> SparkSession.Builder:
@@ -25,7 +27,7 @@ def builder_of(home: Path) -> SparkSession.Builder:
         "spark.driver.memory": "1g",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": f"{FAST_START} -Dderby.system.home={home}",
+        "spark.driver.extraJavaOptions": f"{java_options()} {ROOM} -Dderby.system.home={home}",
         "spark.local.dir": str(home / "local"),
         "spark.sql.warehouse.dir": str(home / "warehouse"),
         "spark.sql.session.timeZone": "UTC",

@@ -17,7 +17,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from firearrow.cli.pipeline.jobs import SMALL
 from firearrow.spark import configure
-from tests.spark.conftest import FAST_START
+from tests.spark.javaoptions import java_options
 from tests.spark.sinkdeaths import DyingSource
 
 ROOT = Path(__file__).parents[2]
@@ -73,8 +73,8 @@ def main() -> None:
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": FAST_START,
-        "spark.executor.extraJavaOptions": FAST_START,
+        "spark.driver.extraJavaOptions": java_options(killed=True),
+        "spark.executor.extraJavaOptions": java_options(killed=True),
         "spark.executor.memory": "512m",
         "spark.executorEnv.PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
     }.items():

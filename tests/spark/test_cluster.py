@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from urllib.request import Request, urlopen
@@ -19,7 +18,9 @@ from firearrow.message.model import MessageView
 from tests.golden import extract
 from tests.interop.servers import Server
 from tests.spark.brokers import create_topic, serving, stored
-from tests.spark.cluster import QUICK_START, Driver, driver, packed_environment, standalone, wheel
+from tests.spark.cluster import Driver, driver, packed_environment, standalone, wheel
+from tests.spark.cluster_driver import totals_of
+from tests.spark.javaoptions import java_options
 from tests.spark.jobs import orders
 from tests.store.stores import append, contents, opened
 
@@ -34,8 +35,6 @@ SMALL_TASKS_MAX = {"backlog": 40, "accounting": 25, "archive": 1}
 LARGE_TASKS_MAX = 40  # with Spark's own settings 1,612
 NOW = "2026-11-18T17:00:00Z"  # as the shop's store has it
 SECRET = "a-secret-of-the-driver"
-
-Totals = dict[str, list[int]]
 
 
 @dataclass(frozen=True)
@@ -89,35 +88,44 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
         server.stop()
 
 
+@pytest.fixture(scope="module")
+def shop(site: Site) -> str:
+    """The store of a shop, in a directory."""
+    return str(orders.fill(site.home / "shop"))
+
+
+@pytest.fixture(scope="module")
+def backlog(site: Site, shop: str) -> dict[str, Any]:
+    """The job `backlog` on the shop's store, which the driver reads itself."""
+    found: dict[str, Any] = site.driver.run("report", words=backlog_of(shop))
+    return found
+
+
+def backlog_of(store: str) -> list[str]:
+    return ["backlog", "--path", store, "--now", NOW, "--top", "0"]
+
+
 def settings() -> Iterator[str]:
     for setting in (
         "spark.driver.host=127.0.0.1",
         "spark.driver.bindAddress=127.0.0.1",
         "spark.executor.memory=600m",
-        f"spark.driver.extraJavaOptions={QUICK_START}",
-        f"spark.executor.extraJavaOptions={QUICK_START}",
+        f"spark.driver.extraJavaOptions={java_options()}",
+        f"spark.executor.extraJavaOptions={java_options(killed=True)}",
         # Nothing is begun before both workers are there: one alone could do it all.
         "spark.cores.max=2",
         "spark.scheduler.minRegisteredResourcesRatio=1.0",
+        # UDFs have the environment of other tasks then, so that they share a Python daemon and its workers.
+        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled=false",
     ):
         yield from ("--conf", setting)
 
 
-def totals(bodies: Iterable[tuple[str, bytes]]) -> Totals:
-    """Of each topic the number of messages and a sum over their bodies' hashes."""
-    sums: Totals = defaultdict(lambda: [0, 0])
-    for topic, body in bodies:
-        total = sums[topic]
-        total[0] += 1
-        total[1] += int(sha256(body).hexdigest()[:8], 16)
-    return dict(sums)
-
-
-ALL = totals(("T", body) for body in BODIES)
+ALL = totals_of(("T", body) for body in BODIES)
 
 
 def of_views(views: Iterable[MessageView]) -> list[int]:
-    return totals(("", view.body) for view in views)[""]
+    return totals_of(("", view.body) for view in views)[""]
 
 
 # --- what executors get, and what they must see ---
@@ -155,9 +163,10 @@ def test_what_an_executor_lacks_is_one_sentence(site: Site, tmp_path: Path) -> N
 
 
 def test_a_cluster_whose_cores_are_taken_is_one_sentence(site: Site) -> None:
-    said = site.driver.run("waited_for", end=str(site.home / "free"))["found"]
-    assert said.startswith(f"no executor of {site.master} has started within 0.1 s: are memory")
-    assert said.endswith("do they reach the driver at spark.driver.host=127.0.0.1?")
+    early, late = site.driver.run("waited_for", end=str(site.home / "free"))["found"].splitlines()
+    assert early.startswith(f"firearrow: no executor of {site.master} has started within 0.1 s: are memory")
+    assert late.startswith(f"no executor of {site.master} has started within 0.5 s: are memory")
+    assert late.endswith("do they reach the driver at spark.driver.host=127.0.0.1?")
 
 
 # --- jobs, in each of which an executor is killed ---
@@ -216,12 +225,10 @@ def test_an_archive_is_written_joined_restored_and_replayed(site: Site) -> None:
     assert of_views(stored(site.broker, "again", QUEUES)) == ALL["T"]
 
 
-def test_reports_are_the_same_from_executors_that_die(site: Site) -> None:
-    store = str(orders.fill(site.home / "shop"))
-    for job, now in (("backlog", ("--now", NOW)), ("deadletters", ())):
-        words = [job, "--path", store, *now, "--top", "0"]
-        small = site.driver.run("report", words=words)
-        mark = site.mark(job)
+def test_reports_are_the_same_from_executors_that_die(site: Site, shop: str, backlog: dict[str, Any]) -> None:
+    deadletters = ["deadletters", "--path", shop, "--top", "0"]
+    for words, small in ((backlog_of(shop), backlog), (deadletters, site.driver.run("report", words=deadletters))):
+        mark = site.mark(words[0])
         large = site.driver.run("report", words=words, kill=mark, small=False)
         assert Path(mark).exists()
         assert ordered(large["found"]) == ordered(small["found"])
@@ -245,14 +252,11 @@ def test_a_store_is_verified_and_rebuilt_by_both_executors(site: Site) -> None:
 # --- tasks ---
 
 
-def test_small_jobs_take_few_tasks(site: Site) -> None:
-    store = str(orders.fill(site.home / "small"))
-    words = {
-        "backlog": ["--path", store, "--now", NOW],
-        "accounting": ["--path", store, "--now", NOW],
-        "archive": ["--path", site.store, "--to", "s3://bucket/few"],
-    }
-    tasks = {job: site.driver.run("report", words=[job, *more])["tasks"] for job, more in words.items()}
+def test_small_jobs_take_few_tasks(site: Site, shop: str, backlog: dict[str, Any]) -> None:
+    accounting = ["accounting", "--path", shop, "--now", NOW]
+    archive = ["archive", "--path", site.store, "--to", "s3://bucket/few"]
+    tasks = {words[0]: site.driver.run("report", words=words)["tasks"] for words in (accounting, archive)}
+    tasks["backlog"] = backlog["tasks"]
     assert all(0 < tasks[job] <= most for job, most in SMALL_TASKS_MAX.items()), tasks
-    large = site.driver.run("large_report", words=["accounting", *words["accounting"]])["tasks"]
+    large = site.driver.run("large_report", words=accounting)["tasks"]
     assert 0 < large <= LARGE_TASKS_MAX

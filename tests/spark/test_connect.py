@@ -1,6 +1,6 @@
 """Every job, and every function of `firearrow.spark`, in a session of a Spark Connect server.
 
-The server is a process of its own. What it finds is what a classic session finds.
+The server is the JVM of the classic session. What it finds is what that session finds.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from firearrow.cli.failures import sentence
 from firearrow.cli.main import main
 from firearrow.cli.output.reports import Table
 from firearrow.cli.output.screen import OperationCounts
-from firearrow.errors import CorruptStore
 from firearrow.message.properties import parse
 from firearrow.spark import LagListener, configure, decoded, register
 from firearrow.spark.jobs import rebuild, verify
@@ -35,8 +34,10 @@ from firearrow.spark.jobs.storework import Executors
 from firearrow.spark.jobs.workers import SparkWorkers
 from firearrow.spark.session import REMOTE_SETTINGS
 from firearrow.store.offline import Layout, Order, StoreView
+from tests.interop.waiting import wait_until
 from tests.spark.connectserver import serving
 from tests.spark.jobs import orders
+from tests.spark.pieces import fail, number_and_holder, where
 from tests.spark.test_pipeline import NOW, run
 from tests.store.offline.damage import ROWS, golden_store, prepared
 from tests.store.stores import contents
@@ -45,6 +46,8 @@ from tools.demo import serving as serving_broker
 
 pytestmark = pytest.mark.timeout(400)  # a server, its workers and those of other tests share few cores
 
+REPORT_INTERVAL = "spark.connect.progress.reportInterval"
+END_SECONDS_MAX = 60
 MODE = "SPARK_CONNECT_MODE_ENABLED"
 REPORTS = ("backlog", "accounting", "deadletters", "transactions", "duplicates", "latency")
 
@@ -55,8 +58,8 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 
 @pytest.fixture(scope="module")
-def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    with serving(tmp_path_factory.mktemp("connect")) as address:
+def server(spark: SparkSession) -> Iterator[str]:
+    with serving(spark) as address:
         yield address
 
 
@@ -102,14 +105,6 @@ def test_a_client_needs_no_java(monkeypatch: pytest.MonkeyPatch, tmp_path: Path)
     configure(SparkSession.Builder().remote("sc://127.0.0.1:1"))
 
 
-def where(piece: object) -> tuple[object, int]:
-    return piece, os.getpid()
-
-
-def fail(_: int) -> int:
-    raise CorruptStore("a file is damaged")
-
-
 def test_each_piece_is_done_by_a_worker(remote: SparkSession) -> None:
     workers = SparkWorkers(remote)
     pieces = [None, "text", *range(8), {"b": b"\0" * 100_000}]
@@ -119,7 +114,9 @@ def test_each_piece_is_done_by_a_worker(remote: SparkSession) -> None:
     assert workers.run(where, []) == []
     assert workers.parallelism == 2
     counts = OperationCounts(remote)
+    remote.conf.set(REPORT_INTERVAL, "10ms")  # so that a short operation reports, too
     workers.run(where, [1, 2, 3])
+    remote.conf.unset(REPORT_INTERVAL)
     done, total = counts.look()
     assert done == total > 0
 
@@ -131,15 +128,11 @@ def test_the_error_of_a_piece_is_one_sentence(remote: SparkSession) -> None:
     assert sentence(error.value) == "a file is damaged"
 
 
-def _number(view: StoreView, number: int) -> tuple[int, int | None]:
-    return number, view.holder
-
-
 def test_a_store_is_verified_and_rebuilt(remote: SparkSession, tmp_path: Path) -> None:
     root = golden_store(tmp_path / "sound")
     with StoreView(Layout(root), owned=True) as view:
         view.holder = 4711  # what this process knows is what the others go by
-        found = list(Executors(remote, 7).work(view, _number, list(range(10))))
+        found = list(Executors(remote, 7).work(view, number_and_holder, list(range(10))))
     assert found == [(number, 4711) for number in range(10)]
     assert verify.findings(remote, root).collect() == []
     made = rebuild.written(remote, root, to=tmp_path / "made", order=Order(stretch_bytes=20_000)).collect()
@@ -157,12 +150,14 @@ def test_a_store_is_verified_and_rebuilt(remote: SparkSession, tmp_path: Path) -
 def test_tables_views_and_bodies_are_those_of_a_classic_session(
     remote: SparkSession, spark: SparkSession, store: str
 ) -> None:
-    def found(session: SparkSession) -> list[object]:
+    def found(session: SparkSession, database: str) -> list[object]:
         messages = session.read.format("rocketmq").option("pushdown", "on").load(store)
         messages = messages.where("topic = 'Orders' and queueId = 1")
         paid = decoded(messages, "json", "customer string, cents long").where("tags = 'paid'")
-        names = register(session, {"path": store, "subscribe": "Orders"}, database="connected")
-        counts = session.sql("SELECT tags, count(*) FROM connected.orders GROUP BY tags ORDER BY tags").collect()
+        names = register(session, {"path": store, "subscribe": "Orders"}, database=database)
+        counts = session.sql(f"SELECT tags, count(*) FROM {database}.orders GROUP BY tags ORDER BY tags").collect()
+        for each in (database, f"{database}_tables"):
+            session.sql(f"DROP DATABASE {each} CASCADE")
         avro = decoded(messages.selectExpr("X'0E' AS body"), "avro", '{"type": "record", "name": "R", "fields": '
                        '[{"name": "n", "type": "int"}]}')  # fmt: skip
         return [
@@ -172,9 +167,9 @@ def test_tables_views_and_bodies_are_those_of_a_classic_session(
             [tuple(row) for row in avro.selectExpr("sum(value.n)").collect()],
         ]
 
-    ours = found(remote)
+    ours = found(remote, "connected")
     with classic():
-        assert found(spark) == ours
+        assert found(spark, "classic") == ours
 
 
 def test_a_stream_is_sent_and_its_lag_is_known(remote: SparkSession, store: str, tmp_path: Path) -> None:
@@ -189,6 +184,8 @@ def test_a_stream_is_sent_and_its_lag_is_known(remote: SparkSession, store: str,
         options = {"nameServer": name_server, "checkpointLocation": str(tmp_path / "checkpoint")}
         query = to.options(**options).trigger(availableNow=True).start()
         query.awaitTermination()
+        # An event that comes while PySpark removes a listener waits for its end, and that for the event.
+        wait_until(lambda: len(lags) >= 2 and not listener.queries(), END_SECONDS_MAX, "the end of the query")
         remote.streams.removeListener(listener)
         copies = remote.read.format("rocketmq").options(nameServer=name_server, subscribe="Copy").load()
         assert copies.select("keys").distinct().count() == 60

@@ -95,6 +95,13 @@ def test_the_first_run_records_and_later_ones_use_it(java: str, tmp_path: Path) 
     assert ClassData(java).options() == used
 
 
+def test_a_jvm_that_will_be_killed_only_uses_the_file(java: str, tmp_path: Path) -> None:
+    assert ClassData(java).options(write=False) == []
+    assert ClassData(java).options()[0].startswith(RECORDS)
+    recorded(tmp_path).write_bytes(WHOLE)
+    assert ClassData(java).options(write=False)[0].startswith(USES)
+
+
 def test_the_file_may_be_at_a_place_of_the_callers(tmp_path: Path) -> None:
     """As the interop tests have it, for the JVM of RocketMQ's classes."""
     path = tmp_path / "interop.Driver.jsa"

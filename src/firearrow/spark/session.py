@@ -138,15 +138,16 @@ class ClassData:
         made._path = path
         return made
 
-    def options(self) -> list[str]:
+    def options(self, *, write: bool = True) -> list[str]:
         """Return the JVM's options that use the file, or that write it if it is missing.
 
-        The list is empty if there is no place for the file: nothing depends on it.
+        The list is empty if there is no place for the file: nothing depends on it. A JVM that will be killed does not
+        ``write``, because it would leave a part of a file.
         """
         if self._path is None:
             return []
         try:
-            return _options(self._path)
+            return _options(self._path, write=write)
         except OSError:
             return []
 
@@ -175,13 +176,15 @@ def _place(java: Path) -> Path | None:
     return cache / f"spark-{hashlib.sha256(repr(facts).encode()).hexdigest()[:16]}.jsa"
 
 
-def _options(path: Path) -> list[str]:
+def _options(path: Path, *, write: bool) -> list[str]:
     made = path.with_suffix(".new")
     if _is_whole(made):
         _put(made, path)
     if path.exists():
         os.utime(path)
         return [f"-XX:SharedArchiveFile={shlex.quote(str(path))}", "-Xshare:auto", _NOT_LOGGED]
+    if not write:
+        return []
     now = SystemClock().now_ms() / 1000
     for old in path.parent.glob("spark-*.*"):
         if old.stat().st_mtime < now - KEEP_SECONDS:

@@ -12,6 +12,7 @@ from firearrow.spark import configure
 from firearrow.spark.jobs.archive.archiving import ArchiveSettings, ArchiveStep, follow, source
 from firearrow.spark.jobs.archive.delta import Archive
 from firearrow.spark.jobs.workers import SparkWorkers
+from tests.spark.javaoptions import java_options
 
 STEP_ROWS = 700
 
@@ -24,7 +25,7 @@ def main() -> None:
         "spark.ui.enabled": "false",
         "spark.driver.host": "127.0.0.1",
         "spark.driver.bindAddress": "127.0.0.1",
-        "spark.driver.extraJavaOptions": "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC",
+        "spark.driver.extraJavaOptions": java_options(killed=True),
     }.items():
         builder = builder.config(key, value)
     spark = configure(builder).getOrCreate()
