@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import socket
 import sys
+from pathlib import Path
+from zipfile import ZipFile
 
 import pytest
 from pyspark.sql import SparkSession
@@ -46,3 +48,17 @@ def test_workers_of_a_configured_session_are_its(spark: SparkSession) -> None:
         return str(sys.modules["__main__"].__spec__.name)  # type: ignore[union-attr]
 
     assert spark.sparkContext.parallelize([0], 1).map(started_as).collect() == [daemon.__name__]
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_an_installed_pyspark_that_is_the_same_comes_before_sparks_zip(tmp_path: Path, same: bool) -> None:
+    installed, packed = tmp_path / "site", str(tmp_path / "pyspark.zip")
+    (installed / "pyspark").mkdir(parents=True)
+    with ZipFile(packed, "w") as file:
+        for name in ("version", "worker"):
+            (installed / f"pyspark/{name}.py").write_text(name)
+            file.writestr(f"pyspark/{name}.py", name if same else "other")
+    path = [packed, "/elsewhere", str(installed)]
+    assert daemon.path_with_bytecode(path) == (["/elsewhere", str(installed), packed] if same else path)
+    assert daemon.path_with_bytecode([packed, "/elsewhere"]) == [packed, "/elsewhere"]
+    assert daemon.path_with_bytecode([str(tmp_path / "no/pyspark.zip"), str(installed)])[1] == str(installed)
