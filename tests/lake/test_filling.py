@@ -389,5 +389,5 @@ def test_a_service_without_workers_ends(tmp_path: Path) -> None:
 
 
 def version(lake: Path) -> int:
-    table = str(lake / "orders")
-    return DeltaTable(table).version() if DeltaTable.is_deltatable(table) else -1
+    """The last commit of the table of orders, -1 if there is none; cheap enough to be asked for without a pause."""
+    return max((int(entry.stem) for entry in (lake / "orders" / "_delta_log").glob("[0-9]*.json")), default=-1)
