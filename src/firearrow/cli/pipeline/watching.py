@@ -98,14 +98,15 @@ def _watch(run: ReportRun[WatchJob], alerts: _Alerts, lags: Lags) -> int:
 
 @contextmanager
 def _listening(run: ReportRun[WatchJob], alerts: _Alerts) -> Iterator[None]:
-    """Let the alerts of a server come to this process during a block."""
-    if alerts.remote is None:
-        yield
-        return
-    run.spark.streams.addListener(alerts.remote)
-    try:
-        yield
-    finally:
+    """Let the alerts of a server come to this process during a block, at whose end the query is over.
+
+    After an error the session ends with its listener. PySpark would wait for an event of a query that goes on, while
+    the event waits for PySpark.
+    """
+    if alerts.remote is not None:
+        run.spark.streams.addListener(alerts.remote)
+    yield
+    if alerts.remote is not None:
         run.spark.streams.removeListener(alerts.remote)
 
 
