@@ -226,8 +226,11 @@ def test_an_archive_is_written_joined_restored_and_replayed(site: Site) -> None:
 
 
 def test_reports_are_the_same_from_executors_that_die(site: Site, shop: str, backlog: dict[str, Any]) -> None:
-    deadletters = ["deadletters", "--path", shop, "--top", "0"]
-    for words, small in ((backlog_of(shop), backlog), (deadletters, site.driver.run("report", words=deadletters))):
+    jobs = [(backlog_of(shop), backlog)]
+    for job, *more in (["deadletters"], ["latency", "--now", NOW], ["transactions", "--now", NOW], ["duplicates"]):
+        words = [job, "--path", shop, "--top", "0", *more]
+        jobs.append((words, site.driver.run("report", words=words)))
+    for words, small in jobs:
         mark = site.mark(words[0])
         large = site.driver.run("report", words=words, kill=mark, small=False)
         assert Path(mark).exists()

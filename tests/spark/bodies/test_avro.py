@@ -158,6 +158,7 @@ LEAF = {"raw": b"\0", "rate": 0.5, "next": None, "inner": [], "any": None}
 LEAF_TEXT = '{"raw":"AA==","rate":0.5,"next":null,"inner":[],"any":null}'
 
 
+@pytest.mark.usefixtures("spark")  # to read a schema from its text
 def test_a_record_in_itself_is_the_text_of_its_json() -> None:
     bodies = AvroBodies(json.dumps(NODE))
     assert bodies.fields() == StructType.fromDDL(
@@ -285,6 +286,7 @@ def test_a_field_has_the_value_of_its_alias_unless_it_was_written_itself(
         assert bodies.decoder()(FRAME.pack(0, 1) + body) == value
 
 
+@pytest.mark.usefixtures("spark")  # to read a schema from its text
 def test_two_types_of_one_name_have_their_full_names() -> None:
     union = [record(("a", "int"), name=f"{space}.Line") for space in ("x", "y.z")]
     bodies = AvroBodies(json.dumps(record(("it", union))))

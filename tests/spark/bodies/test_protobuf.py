@@ -158,6 +158,7 @@ def test_what_can_not_be_is_told(spark: SparkSession, file: str, tmp_path: Path)
     assert "text" not in repr(ProtoBodies(b"text", "shop.Order"))
 
 
+@pytest.mark.usefixtures("spark")  # to read a schema from its text
 def test_a_message_in_itself_is_the_text_of_its_json() -> None:
     file = descriptor_pb2.FileDescriptorProto(name="tree.proto", package="t", syntax="proto3")
     file.dependency.append("google/protobuf/struct.proto")
