@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import socket
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from random import Random
 from threading import Event
@@ -76,6 +76,17 @@ class Kills:
             return done
 
         return committed
+
+    def finishes(self, life: int, work: Callable[[], object]) -> bool:
+        """Do some work that dies at the commit ``life``; tell whether it has finished before."""
+        self.left = life
+        try:
+            work()
+        except Killed:
+            return False
+        finally:
+            self.left = -1
+        return True
 
 
 def run(origin: MemoryOrigin, root: Path, spec: TableSpec, *, rows: int | None = None) -> TypedTable:
@@ -233,13 +244,7 @@ def test_a_kill_at_any_commit_to_the_catalog_swaps_names_once(
         IcebergTables(names, run(origin, root, specs[0])).publish()
         before = ids(require_same(catalog, root, namespace=names.namespace))
         table = run(origin, root, specs[1])
-        kills.left = life
-        try:
-            IcebergTables(names, table).publish()
-            finished = True
-        except Killed:
-            finished = False
-        kills.left = -1
+        finished = kills.finishes(life, IcebergTables(names, table).publish)
         # what is published is the old table or the new one, with its names
         between = rows_of(catalog.load_table(f"{names.namespace}.orders").scan().to_arrow())
         number = "b" if isinstance(between[0]["b"], int) else "a"
@@ -384,13 +389,7 @@ def test_a_kill_at_any_commit_to_the_catalog_loses_and_doubles_nothing(
             send(store, "orders", range(life, life + 1))
             if catalog.table_exists("lake.orders"):
                 catalog.drop_table("lake.orders")
-            kills.left = life
-            try:
-                filling(tmp_path, lake).round()
-                finished = True
-            except Killed:
-                finished = False
-            kills.left = -1
+            finished = kills.finishes(life, lambda: filling(tmp_path, lake).round())
             work = filling(tmp_path, lake)
             work.round()
             assert work.statuses["orders"].trouble == ""

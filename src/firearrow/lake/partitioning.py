@@ -18,6 +18,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from firearrow.errors import ConfigError
+from firearrow.lake.evolution import one_array
 
 STORED_AT: Final = "_stored_at"
 NO_VALUE: Final = "__HIVE_DEFAULT_PARTITION__"
@@ -89,7 +90,7 @@ def parts(table: pa.Table, by: Sequence[Partitioning]) -> Iterator[tuple[dict[st
     if not by:
         yield {}, table
         return
-    keys = [each.values(table).combine_chunks() for each in by]
+    keys = [one_array(each.values(table)) for each in by]
     codes = np.zeros(table.num_rows, np.int64)
     for key in keys:
         encoded = key.dictionary_encode(null_encoding="encode")
@@ -112,7 +113,7 @@ def partition_text(value: Any) -> str | None:
 
 def _buckets(column: pa.ChunkedArray, count: int) -> pa.ChunkedArray:
     """Return Iceberg's bucket of each value, null for null."""
-    encoded = column.combine_chunks().dictionary_encode()
+    encoded = one_array(column).dictionary_encode()
     found = [(murmur3(_hashed(value)) & 0x7FFFFFFF) % count for value in encoded.dictionary.to_pylist()]
     return pa.chunked_array([pa.array(found, pa.int32()).take(encoded.indices)])
 

@@ -14,6 +14,7 @@ from pyspark.sql.pandas.functions import arrow_udf
 from pyspark.sql.pandas.types import from_arrow_schema
 
 from firearrow.client.queues import Queue, Span
+from firearrow.lake.evolution import one_array
 from firearrow.lake.reading import opened_table, unread
 from firearrow.lake.typedrows import READ, TypedRows, mask_of, undecoded_rows
 from firearrow.lake.upserts import DELETED, VERSION, UpsertTable
@@ -62,7 +63,7 @@ def _decoded(messages: DataFrame, writer: TypedRows, columns: pa.Schema) -> Data
 
     def rows_of(*values: pa.Array) -> pa.Array:
         rows, reasons = writer.rows_of(undecoded_rows(pa.RecordBatch.from_arrays([*values], schema=READ)))
-        arrays = [column.combine_chunks() for column in rows.columns]
+        arrays = [one_array(column) for column in rows.columns]
         return pa.StructArray.from_arrays(arrays, fields=list(columns), mask=mask_of(reasons, rows.num_rows))
 
     # PySpark's types ask for an argument that makes PySpark warn

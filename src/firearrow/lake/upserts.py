@@ -23,6 +23,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from firearrow.errors import ConfigError
+from firearrow.lake.evolution import one_array
 from firearrow.lake.tablefiles import TypedFile, write_file
 from firearrow.lake.typedrows import TypedRows
 from firearrow.lake.typedtable import TypedTable, step_of
@@ -151,7 +152,7 @@ class UpsertTable(TypedTable):
 def last_rows(tables: Sequence[pa.Table], key: str) -> pa.Table:
     """Return the last row of each key."""
     rows = pa.concat_tables(tables).sort_by([(name, "ascending") for name in VERSION])
-    codes = rows.column(key).combine_chunks().dictionary_encode().indices.to_numpy()
+    codes = one_array(rows.column(key)).dictionary_encode().indices.to_numpy()
     last = np.zeros(int(codes.max()) + 1, np.int64)
     last[codes] = np.arange(len(codes))
     return rows.take(pa.array(last))

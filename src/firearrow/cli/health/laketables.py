@@ -17,7 +17,10 @@ ANSWER_SECONDS_MAX: Final = 2.0
 
 
 class FilledTable(msgspec.Struct, frozen=True):
-    """State of a table. ``lag`` is the age of its newest complete state in seconds, if there is one."""
+    """State of a table, of which ``firearrow.lake`` has more: the command needs none of its extras.
+
+    ``lag`` is the age of its newest complete state in seconds, if there is one.
+    """
 
     name: str
     topic: str
