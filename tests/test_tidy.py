@@ -13,6 +13,7 @@ import subprocess
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
+from importlib.util import resolve_name
 from pathlib import Path
 
 import pytest
@@ -272,7 +273,7 @@ def test_no_module_is_dead() -> None:
     entries |= {f"firearrow.testing{module}" for module in ("", ".fs", ".loop", ".plugin")}
     entries |= {f"firearrow.integrations{module}" for module in ("", ".kombu", ".taskiq")}
     entries |= {f"firearrow.cli.pipeline.{job.report.partition(':')[0]}" for job in JOBS}
-    entries |= {f"firearrow.cli.{row.place.partition(':')[0]}" for row in COMMANDS}
+    entries |= {resolve_name(f".{row.place.partition(':')[0]}", "firearrow.cli") for row in COMMANDS}
     entries |= {f"firearrow.cli.mqadmin.{row.place.partition(':')[0]}" for row in ROWS}
     used = set().union(*(imported(path) for path in python_files(SOURCE.parent)))
     used |= {parent for name in used for parent in _parents(name)}

@@ -15,7 +15,7 @@ PROGRAM: Final = "firearrow"
 
 
 class Listed(NamedTuple):
-    """A row of `COMMANDS`; ``place`` is ``module:name`` below `firearrow.cli`."""
+    """A row of `COMMANDS`; ``place`` is ``module:name`` below `firearrow.cli`, or, with a dot, below `firearrow`."""
 
     name: str
     summary: str
@@ -50,6 +50,7 @@ COMMANDS: Final = (
         "health.doctor:doctor",
     ),
     Listed("top", "show the live throughput of a cluster: brokers, groups with their lag, topics", "health.top:top"),
+    Listed("console", "run the console: pages of a cluster for a browser", ".console.command:console"),
     Listed("bench", "put a load on a cluster and measure it", "messages.bench:app"),
     Listed("mqadmin", "run a command of RocketMQ's own mqadmin", "mqadmin.command:mqadmin"),
     Listed("store", "inspect, verify and repair a store without a broker", "store.commands:app"),
@@ -91,7 +92,7 @@ def _summary(function: Function) -> str:
 
 def _imported(place: str) -> Callable[[], Any]:
     module, _, name = place.partition(":")
-    return lambda: getattr(import_module(f"firearrow.cli.{module}"), name)
+    return lambda: getattr(import_module(f".{module}", "firearrow.cli"), name)
 
 
 TOP: Final = CommandGroup()

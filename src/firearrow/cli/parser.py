@@ -14,7 +14,7 @@ from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type
 
 from firearrow.cli.commands import PROGRAM, TOP, CommandGroup, Function
 from firearrow.cli.examples import EXAMPLES
-from firearrow.cli.parameters import NOT_ASKED, NamesOf
+from firearrow.cli.parameters import NOT_ASKED, NamesOf, WrongOptions
 from firearrow.cli.parameters import Parameter as Declared
 from firearrow.config.kinds import proposal
 
@@ -74,11 +74,15 @@ def named(action: Action) -> str:
 class _Parser(argparse.ArgumentParser):
     """A parser that proposes the probable word, and takes no beginning of a name for the whole."""
 
+    ends_process = True
+
     def __init__(self, prog: str, **settings: Any) -> None:
         super().__init__(prog, formatter_class=_Format, allow_abbrev=False, **settings)
 
     def error(self, message: str) -> NoReturn:
         """End with 2 (`check`: 3) and two lines on standard error: the usage, and the error."""
+        if not self.ends_process:
+            raise WrongOptions(message)
         self.print_usage(sys.stderr)
         self.exit(USAGE_OF.get(self.prog, 2), f"{self.prog}: error: {message}\n")
 
@@ -122,10 +126,15 @@ class CommandParser(_Parser):
         super().__init__(name, parents=[self._places, self._options], description=description, epilog=epilog)
         self.usage = self._options.usage = self._places.usage = " ".join(filter(None, usage))
 
+    def raise_errors(self) -> None:
+        """Make wrong words raise WrongOptions instead of ending the process, for callers without a command line."""
+        for parser in (self, self._options, self._places):
+            parser.ends_process = False
+
     def bound(self, words: Sequence[str]) -> BoundArguments:
         """Read the words behind the name, and give the arguments of the function.
 
-        Raises SystemExit for words that are wrong.
+        Raises SystemExit for words that are wrong; WrongOptions after `raise_errors`.
         """
         head, tail = _split(words)
         self._check_names(head)

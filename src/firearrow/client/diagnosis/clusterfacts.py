@@ -127,15 +127,17 @@ async def _silent(admin: Admin) -> dict[str, str]:
 
 async def brokers_of(admin: Admin, info: ClusterInfo, cluster: str | None) -> list[BrokerFacts]:
     """Registered brokers, of one cluster or of all, with the numbers that each reports."""
+    servers = servers_in(info, None if cluster is None else [cluster])
+    return await concurrently(servers, lambda server: broker_of(admin, server))
 
-    async def counted(server: RegisteredBroker) -> BrokerFacts:
-        broker = BrokerFacts(*server)
-        try:
-            return broker._replace(counted=await admin.brokers.runtime(broker.address))
-        except (OSError, FirearrowError) as error:
-            return broker._replace(error=str(error))
 
-    return await concurrently(servers_in(info, None if cluster is None else [cluster]), counted)
+async def broker_of(admin: Admin, server: RegisteredBroker) -> BrokerFacts:
+    """A registered broker with the numbers that it reports."""
+    broker = BrokerFacts(*server)
+    try:
+        return broker._replace(counted=await admin.brokers.runtime(broker.address))
+    except (OSError, FirearrowError) as error:
+        return broker._replace(error=str(error))
 
 
 class _BrokerCollector:

@@ -78,12 +78,14 @@ async def sample(admin: Admin, clock: Clock) -> Sample:
     """Ask all brokers; failed requests go into ``untold``."""
     brokers = await brokers_of(admin, await admin.cluster(), None)
     taken = Sample(clock.monotonic(), brokers)
-    masters = [one for one in brokers if one.broker_id == MASTER and not one.error]
-    await asyncio.gather(*(_add(taken, admin, one) for one in masters))
+    await asyncio.gather(*(add_broker(taken, admin, one) for one in brokers))
     return taken
 
 
-async def _add(taken: Sample, admin: Admin, broker: BrokerFacts) -> None:
+async def add_broker(taken: Sample, admin: Admin, broker: BrokerFacts) -> None:
+    """Add the positions on a broker to a sample; slaves, and brokers that do not answer, have none."""
+    if broker.broker_id != MASTER or broker.error:
+        return
     try:
         seen = await _add_groups(taken, admin, broker)
         await _add_topics(taken, admin, broker, seen)

@@ -1,0 +1,258 @@
+"""Operations: the commands that pages, the API and agents may run, each with the arguments and tables of its command.
+
+An operation is a row of `OPERATIONS`. Its form, its JSON schema and its checks follow from the command's function.
+No operation takes the path of a file, because a browser must not choose files of this machine. A change is previewed
+unless `Change.apply` is set, and writes its undo file into a directory of the console.
+"""
+
+from __future__ import annotations
+
+from argparse import Action
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from functools import cache
+from inspect import iscoroutinefunction
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from firearrow.cli.cluster.options import ClusterOptions, Target
+from firearrow.cli.commands import PROGRAM
+from firearrow.cli.output.listing import Output
+from firearrow.cli.output.reports import Cell, Table
+from firearrow.cli.parameters import WrongOptions, options
+from firearrow.cli.parser import CommandParser, parser_for
+from firearrow.client.admin import Admin
+
+Values = Mapping[str, Sequence[str]]
+"""Words of a form or of an agent by the name of the field; several for a field that may be repeated."""
+
+ON_OFF: Final = ("yes", "no")
+BODY: Final = "body"
+"""Field that may be empty: without it, a command would wait for standard input."""
+_OWN: Final = ("cluster.", "output.")
+_SET: Final = ("apply", "preview")
+
+
+class Operation(NamedTuple):
+    """A command by its words. ``changes`` marks those that change a cluster."""
+
+    words: str
+    changes: bool = False
+
+    @property
+    def name(self) -> str:
+        """Name in addresses and for agents."""
+        return self.words.replace(" ", "-")
+
+    @property
+    def undo(self) -> str | None:
+        """Words of the command that undoes this one; None for a command without undo file."""
+        group = self.words.partition(" ")[0]
+        parser = parser_of(self)
+        return f"{group} undo" if any(action.dest == "undo_file" for action in parser.arguments) else None
+
+
+OPERATIONS: Final[Mapping[str, Operation]] = {
+    row.name: row
+    for row in (
+        *map(
+            Operation,
+            (
+                "check", "doctor", "lag", "errors", "cluster list", "broker list", "broker show", "broker stats",
+                "topic list", "topic show", "topic stats", "topic routes", "group list", "group show",
+                "group clients", "message cat", "message get", "message trace", "offset get", "dlq list",
+                "dlq inspect", "config get",
+            ),
+        ),
+        *(
+            Operation(words, changes=True)
+            for words in (
+                "topic create", "topic delete", "topic undo", "group create", "group delete", "group undo",
+                "message send", "message resend", "offset seek", "offset reset", "offset clone", "offset undo",
+                "dlq resend", "config set", "config undo", "cluster undrain",
+            )
+        ),
+    )
+}  # fmt: skip
+
+
+class Field(NamedTuple):
+    """An input of an operation. ``kind`` is that of an HTML input, or ``choice``, or ``switch``."""
+
+    name: str
+    label: str
+    help: str
+    kind: str
+    choices: Sequence[str] = ()
+    is_needed: bool = False
+    is_list: bool = False
+    names_of: str | None = None
+
+
+@cache
+def parser_of(operation: Operation) -> CommandParser:
+    """Give the parser of an operation's command."""
+    parser, rest = parser_for(operation.words.split())
+    assert not rest, f"{operation.words} is a command"
+    parser.raise_errors()
+    return parser
+
+
+@cache
+def fields_of(operation: Operation) -> tuple[Field, ...]:
+    """Give the inputs of an operation, in the order of its command."""
+    parser = parser_of(operation)
+    return tuple(_field(action, parser) for action in parser.arguments if _is_given(action))
+
+
+def summary_of(operation: Operation) -> str:
+    """Give the purpose of an operation, a sentence."""
+    return parser_of(operation).description or ""
+
+
+def _is_given(action: Action) -> bool:
+    return not (action.dest.startswith(_OWN) or action.dest in _SET or action.type is Path)
+
+
+def _field(action: Action, parser: CommandParser) -> Field:
+    name = action.dest.rpartition(".")[2]
+    kind = "number" if action.type is int else "text"
+    choices: Sequence[str] = tuple(action.choices or ())
+    if action.nargs == 0:
+        kind, choices = ("switch", ()) if len(action.option_strings) == 1 else ("choice", ON_OFF)
+    elif choices:
+        kind = "choice"
+    is_list = action.nargs in ("*", "+") or type(action).__name__ == "_AppendAction"
+    label = name.replace("_", " ")
+    help_text = (action.help or "").replace("%%", "%")
+    return Field(name, label, help_text, kind, choices, bool(action.required), is_list, parser.completed.get(action))
+
+
+class Ran(NamedTuple):
+    """Result of an operation: its tables, the exit code of its command, and the undo file if one was written."""
+
+    tables: Sequence[Table]
+    code: int
+    undo: Path | None = None
+
+    @property
+    def table(self) -> Table:
+        """The only table."""
+        assert len(self.tables) == 1, "most commands show one table"
+        return self.tables[0]
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Permission to change a cluster, and the undo file to write."""
+
+    apply: bool
+    undo_file: Path
+
+
+async def run(
+    operation: Operation,
+    values: Values,
+    cluster: ClusterOptions,
+    change: Change | None = None,
+    file: Path | None = None,
+) -> Ran:
+    """Run an operation. Without ``change``, a change is only previewed.
+
+    ``file`` is the undo file of an operation that undoes another. Raises WrongOptions for wrong values, and what the
+    command raises.
+    """
+    parser = parser_of(operation)
+    applies = change is not None and change.apply
+    words = words_of(parser, values)
+    if file is not None:
+        words.append(str(file))
+    bound = parser.bound(words)
+    given = bound.arguments
+    captured = Captured()
+    given["cluster"], given["output"] = cluster, captured
+    if "apply" in given:
+        given["apply"] = applies
+    elif "preview" in given:
+        given["preview"] = not applies
+    elif operation.changes and not applies:
+        return Ran([_intention(operation, values)], 0)
+    if change is not None and "undo_file" in given:
+        given["undo_file"] = change.undo_file
+    function = parser.function
+    assert function is not None, "an operation is a command"
+    assert iscoroutinefunction(function), "an operation asks a cluster"
+    code = await function(*bound.args, **bound.kwargs)
+    written = change.undo_file if change is not None and applies and change.undo_file.exists() else None
+    return Ran(captured.shown(), code or 0, written)
+
+
+def words_of(parser: CommandParser, values: Values) -> list[str]:
+    """Give the words of a command line, in which no value can be taken for an option."""
+    head: list[str] = []
+    tail: list[str] = []
+    known = {action.dest.rpartition(".")[2]: action for action in parser.arguments if _is_given(action)}
+    for name in values:
+        if name not in known:
+            raise WrongOptions(f"there is no field {name!r}")
+    for name, action in known.items():
+        texts = [text for text in values.get(name, ()) if text != ""]
+        if not action.option_strings:
+            tail += texts or ([""] if name == BODY else [])
+        elif action.nargs != 0:
+            head += [f"{action.option_strings[-1]}={text}" for text in texts]
+        elif texts:
+            if texts[0] not in ON_OFF:
+                raise WrongOptions(f"{name} is {' or '.join(ON_OFF)}, not {texts[0]!r}")
+            head += _switched(action, on=texts[0] == ON_OFF[0])
+    return [*head, "--", *tail]
+
+
+def _switched(action: Action, *, on: bool) -> list[str]:
+    names = action.option_strings
+    return [names[0]] if on else list(names[1:])
+
+
+def _intention(operation: Operation, values: Values) -> Table:
+    """Preview of a command without its own: what was entered."""
+    rows: list[list[Cell]] = [[name, ", ".join(texts)] for name, texts in values.items() if any(texts)]
+    return Table(f"{PROGRAM} {operation.words}", ("field", "value"), rows, "Nothing is changed yet.")
+
+
+@options
+class Captured(Output):
+    """Output of a command that keeps its tables instead of printing them."""
+
+    json: bool = True
+    kept: list[Table] = field(default_factory=list)
+
+    def show(self, table: Table) -> None:
+        """Keep a table."""
+        self.kept.append(table)
+
+    def show_row(self, columns: Sequence[str], row: Sequence[Cell], line: str, *, first: bool) -> None:
+        """Keep a row of an endless output."""
+        rows = [row] if first else [*self.kept.pop().rows, row]
+        self.kept.append(Table("", columns, rows))
+
+    def shown(self) -> list[Table]:
+        """Give the tables; one without rows for a command that found nothing to print."""
+        return self.kept or [Table("", (), [])]
+
+
+@options
+class OpenCluster(ClusterOptions):
+    """A cluster whose administrator is open already."""
+
+    opened: Admin
+    where: Target
+
+    def target(self) -> Target:
+        """Give the cluster."""
+        return self.where
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[Admin]:
+        """Give the administrator, which stays open."""
+        yield self.opened

@@ -1,0 +1,117 @@
+"""Pages: functions from a request to a template with its values, and the list of them all."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, NamedTuple
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from firearrow.cli.output.reports import Table
+from firearrow.console.clusters import Cluster
+from firearrow.console.operations import OPERATIONS, Ran, run
+from firearrow.console.views import TableView, path_to, view
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """A template with its values. ``trail`` are the pages above it, each with its title and address.
+
+    A live page renders its block ``live`` again for each sample.
+    """
+
+    template: str
+    title: str
+    context: Mapping[str, Any] = field(default_factory=dict)
+    trail: Sequence[tuple[str, str]] = ()
+    is_live: bool = False
+    status: int = 200
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """A request for a page of a cluster."""
+
+    request: Request
+    cluster: Cluster
+
+    @property
+    def query(self) -> Mapping[str, str]:
+        """Values of the address."""
+        return self.request.query_params
+
+    def part(self, name: str) -> str:
+        """Give a part of the path."""
+        return str(self.request.path_params[name])
+
+    def href(self, *parts: str | int) -> str:
+        """Give the address of a page of the cluster."""
+        return f"/{self.cluster.name}{path_to(*parts)}"
+
+    def table(self, table: Table, key: str = "", without: Sequence[str] = ()) -> TableView:
+        """Give the part of a table that the query selects, without some columns."""
+        return view(table, self.query, key, f"/{self.cluster.name}", without)
+
+    async def run(self, name: str, /, **values: str | Sequence[str]) -> Ran:
+        """Run an operation that changes nothing."""
+        operation = OPERATIONS[name]
+        assert not operation.changes, "a page only reads"
+        words = {key: [text] if isinstance(text, str) else text for key, text in values.items()}
+        return await run(operation, words, self.cluster.options)
+
+
+Make = Callable[[View], Awaitable[Page | Response]]
+
+
+class Declared(NamedTuple):
+    """A page: its address below a cluster's, and the function that makes it."""
+
+    path: str
+    make: Make
+    methods: Sequence[str] = ("GET",)
+
+
+class Entry(NamedTuple):
+    """A row of the navigation."""
+
+    title: str
+    path: str
+    icon: str
+
+
+NAVIGATION: Final[Sequence[tuple[str, Sequence[Entry]]]] = (
+    ("", (Entry("Overview", "/", "overview"),)),
+    (
+        "Messages",
+        (
+            Entry("Topics", "/topics", "topic"),
+            Entry("Groups", "/groups", "group"),
+            Entry("Find", "/find", "find"),
+            Entry("Send", "/send", "send"),
+            Entry("Dead letters", "/dead-letters", "dead"),
+            Entry("Pending", "/pending", "pending"),
+            Entry("Transactions", "/transactions", "transaction"),
+            Entry("Lite topics", "/lite", "lite"),
+        ),
+    ),
+    (
+        "Servers",
+        (
+            Entry("Brokers", "/brokers", "broker"),
+            Entry("Replicas", "/replicas", "replica"),
+            Entry("Disk", "/disk", "disk"),
+            Entry("Name servers", "/name-servers", "nameserver"),
+        ),
+    ),
+    (
+        "Control",
+        (
+            Entry("Access", "/access", "access"),
+            Entry("Alerts", "/alerts", "alert"),
+            Entry("Changes", "/changes", "change"),
+            Entry("SQL", "/sql", "sql"),
+        ),
+    ),
+)

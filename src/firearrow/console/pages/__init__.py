@@ -1,0 +1,8 @@
+"""Pages of the console, by subject. Each module ends with the list of its pages and their addresses."""
+
+from typing import Final
+
+from firearrow.console.page import Declared
+from firearrow.console.pages import groups, overview, topics
+
+PAGES: Final[tuple[Declared, ...]] = (*overview.PAGES, *topics.PAGES, *groups.PAGES)

@@ -1,0 +1,248 @@
+"""Sampler of a cluster: positions of all queues and groups every few seconds, once for all browsers.
+
+Each broker is asked on its own: one that hangs delays no other's figures, and its row says since when it has been
+silent. A sample costs a broker one request for its counters, one for the positions of all groups, and one for each
+topic that no group consumes.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Final, NamedTuple
+
+from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
+from firearrow.client.admin.cluster import RegisteredBroker, servers_in
+from firearrow.client.diagnosis.clusterfacts import BrokerFacts, broker_of
+from firearrow.client.diagnosis.traffic import BrokerRow, GroupRow, Sample, TopicRow, Traffic, add_broker, traffic
+from firearrow.client.routing.queues import MASTER
+from firearrow.clock import Clock
+from firearrow.console.history import History
+from firearrow.errors import FirearrowError
+
+PACE_SECONDS: Final = 5.0
+PATIENCE_SECONDS: Final = 2.0
+"""Longest wait of a sample for a broker; its figures come with a later one."""
+REGISTERED_SECONDS: Final = 15.0
+"""Pace of the list of brokers, and of the ages of lags."""
+AGES_MAX: Final = 64
+"""Lags whose age is examined, the largest ones: each costs a request to each broker."""
+COST_MAX: Final = 0.05
+"""Share of its time that a sampler may spend on samples; large clusters are sampled less often."""
+
+
+class Key(NamedTuple):
+    """A group in a topic."""
+
+    group: str
+    topic: str
+
+
+@dataclass(slots=True)
+class _Broker:
+    """Last two samples of a broker, and the request that is running."""
+
+    server: RegisteredBroker
+    now: Sample
+    before: Sample | None = None
+    task: asyncio.Task[None] | None = None
+    began: float = 0.0
+
+
+class Seen(NamedTuple):
+    """Figures of a cluster at a time; ``notes`` say what is missing in them.
+
+    ``ages`` are the seconds since the first message of a lag was stored.
+    """
+
+    at_ms: int
+    brokers: Sequence[BrokerRow] = ()
+    facts: Sequence[BrokerFacts] = ()
+    topics: Mapping[str, TopicRow] = {}
+    groups: Mapping[Key, GroupRow] = {}
+    ages: Mapping[Key, float] = {}
+    notes: Sequence[str] = ()
+
+    @property
+    def arriving(self) -> float | None:
+        """Messages per second that the masters store."""
+        return _sum(row.arriving for row in self.brokers)
+
+    @property
+    def consuming(self) -> float | None:
+        """Messages per second that the masters deliver."""
+        return _sum(row.consuming for row in self.brokers)
+
+    @property
+    def lag(self) -> int:
+        """Messages that groups have not consumed."""
+        return sum(row.lag for row in self.groups.values())
+
+    def of_topic(self, topic: str) -> Iterator[GroupRow]:
+        """Give the rows of a topic's groups."""
+        return (row for key, row in self.groups.items() if key.topic == topic)
+
+    def of_group(self, group: str) -> Iterator[GroupRow]:
+        """Give the rows of a group's topics."""
+        return (row for key, row in self.groups.items() if key.group == group)
+
+
+def _sum(values: Iterator[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+@dataclass(slots=True)
+class Sampler:
+    """Samples of a cluster, its history, and a signal for each new sample."""
+
+    admin: Admin
+    clock: Clock
+    history: History = field(default_factory=History)
+    seen: Seen = field(default_factory=lambda: Seen(0))
+    number: int = 0
+    """Count of samples."""
+    _brokers: dict[str, _Broker] = field(default_factory=dict)
+    _ages: dict[Key, float] = field(default_factory=dict)
+    _aging: asyncio.Task[None] | None = None
+    _listed_at: float = float("-inf")
+    _trouble: str = ""
+    _news: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def run(self) -> None:
+        """Take samples until cancelled."""
+        try:
+            while True:
+                began, worked = self.clock.monotonic(), time.thread_time()
+                await self.look()
+                took, cost = self.clock.monotonic() - began, time.thread_time() - worked
+                await asyncio.sleep(max(PACE_SECONDS - took, cost / COST_MAX))
+        finally:
+            tasks = [it.task for it in self._brokers.values() if it.task is not None]
+            tasks += [self._aging] if self._aging is not None else []
+            for task in tasks:
+                task.cancel()
+            await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def look(self) -> None:
+        """Take one sample."""
+        now = self.clock.monotonic()
+        if now - self._listed_at >= REGISTERED_SECONDS:
+            await self._list()
+        for it in self._brokers.values():
+            if it.task is None:
+                it.began = now
+                it.task = asyncio.create_task(self._ask(it))
+        if running := [it.task for it in self._brokers.values() if it.task is not None]:
+            await asyncio.wait(running, timeout=PATIENCE_SECONDS)
+        self.seen = self._composed()
+        self._remember()
+        self.number += 1
+        self._news.set()
+        self._news = asyncio.Event()
+
+    async def news(self, number: int) -> int:
+        """Wait for a sample after that with a number, and give its number."""
+        while self.number == number:
+            await self._news.wait()
+        return self.number
+
+    async def _list(self) -> None:
+        """List the brokers; without an answer of a name server, the last list stays."""
+        try:
+            servers = servers_in(await self.admin.cluster())
+        except (OSError, FirearrowError) as error:
+            self._trouble = f"no name server answers, brokers are those of before: {error}"
+            return
+        self._trouble = ""
+        known = {server.address: server for server in servers}
+        for address in [address for address in self._brokers if address not in known]:
+            if task := self._brokers.pop(address).task:
+                task.cancel()
+        for address, server in known.items():
+            was = self._brokers.setdefault(address, _Broker(server, Sample(self.clock.monotonic())))
+            was.server = server
+        self._listed_at = self.clock.monotonic()
+        if self._aging is None or self._aging.done():
+            self._aging = asyncio.create_task(self._age())
+
+    async def _ask(self, it: _Broker) -> None:
+        """Sample a broker."""
+        facts = await broker_of(self.admin, it.server)
+        taken = Sample(self.clock.monotonic(), [facts])
+        await add_broker(taken, self.admin, facts)
+        it.before, it.now, it.task = it.now if it.now.brokers else None, taken, None
+
+    async def _age(self) -> None:
+        """Examine the age of the largest lags."""
+        masters = [it.server for it in self._brokers.values() if it.server.number == MASTER and it.task is None]
+        late = sorted((row for row in self.seen.groups.values() if row.lag), key=lambda row: -row.lag)[:AGES_MAX]
+        found: dict[Key, float] = {}
+
+        async def ask(place: tuple[Key, str]) -> None:
+            key, address = place
+            with suppress(OSError, FirearrowError):  # of another broker, or gone meanwhile
+                for span in await self.admin.offsets.time_spans(address, *key):
+                    found[key] = max(found.get(key, 0.0), span.age_ms / 1000)
+
+        await concurrently([(Key(row.group, row.topic), it.address) for row in late for it in masters], ask)
+        self._ages = found
+
+    def _composed(self) -> Seen:
+        parts = {address: traffic(it.now, it.before) for address, it in self._brokers.items()}
+        rows = [self._row(it, parts[address]) for address, it in self._brokers.items()]
+        notes = [text for it in self._brokers.values() for text in it.now.untold]
+        facts = [fact for it in self._brokers.values() for fact in it.now.brokers]
+        topics: defaultdict[str, list[TopicRow]] = defaultdict(list)
+        groups: defaultdict[Key, list[GroupRow]] = defaultdict(list)
+        for part in parts.values():
+            for topic in part.topics:
+                topics[topic.topic].append(topic)
+            for group in part.groups:
+                groups[Key(group.group, group.topic)].append(group)
+        return Seen(
+            self.clock.now_ms(),
+            rows,
+            facts,
+            {
+                name: TopicRow(name, _sum(it.arriving for it in several), sum(it.messages for it in several))
+                for name, several in topics.items()
+            },
+            {
+                key: GroupRow(
+                    *key,
+                    sum(it.lag for it in several),
+                    _sum(it.arriving for it in several),
+                    _sum(it.consuming for it in several),
+                )
+                for key, several in groups.items()
+            },
+            self._ages,
+            [*([self._trouble] if self._trouble else []), *notes],
+        )
+
+    def _row(self, it: _Broker, part: Traffic) -> BrokerRow:
+        silent = self.clock.monotonic() - it.began
+        name = it.server.broker if it.server.number == MASTER else f"{it.server.broker} (slave)"
+        row = part.brokers[0] if part.brokers else BrokerRow(name, it.server.address, None, None, None, None)
+        if it.task is not None and not it.task.done() and silent >= PATIENCE_SECONDS:
+            return row._replace(arriving=None, consuming=None, note=f"has not answered for {silent:.0f} s")
+        return row
+
+    def _remember(self) -> None:
+        seen = self.seen
+        totals = {"lag": float(seen.lag), "arriving": seen.arriving, "consuming": seen.consuming}
+        values = {name: total for name, total in totals.items() if total is not None}
+        values |= {f"topic {row.topic}": row.arriving for row in seen.topics.values() if row.arriving is not None}
+        lags: defaultdict[str, float] = defaultdict(float)
+        for key, row in seen.groups.items():
+            lags[f"group {key.group}"] += row.lag
+        for broker in seen.brokers:
+            if broker.arriving is not None:
+                values[f"broker {broker.address}"] = broker.arriving
+        self.history.add(seen.at_ms / 1000, values | lags)

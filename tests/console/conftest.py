@@ -1,0 +1,58 @@
+"""A cluster with a topic, a group and some messages, and the console in front of it."""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager
+
+import httpx
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+
+from firearrow.cli.cluster.options import ClusterOptions
+from firearrow.clock import SystemClock
+from firearrow.console.app import Console
+from firearrow.console.clusters import Clusters
+from firearrow.testing import BlockingCluster, EmbeddedCluster
+from tests.client.diagnosis.sending import send
+from tests.net.background import in_thread
+
+CONFIG = {"enablePropertyFilter": True, "recallMessageEnable": True, "traceTopicEnable": True}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[BlockingCluster]:
+    """Topic ``orders`` with three messages, and group ``billing``, which has consumed nothing."""
+    with EmbeddedCluster(config=CONFIG) as running:
+        running.create_topic("orders")
+        running.create_group("billing")
+        send(running.name_server, "orders", 3)
+        yield running
+
+
+@pytest.fixture(scope="module")
+def browser(cluster: BlockingCluster) -> Iterator[httpx.Client]:
+    """Client of a console; addresses begin with ``/cluster/``."""
+    options = ClusterOptions(name_server=cluster.name_server)
+    with (
+        in_thread(lambda: served(Console(Clusters(options, SystemClock())).application())) as address,
+        httpx.Client(base_url=address, follow_redirects=True, timeout=30) as client,
+    ):
+        yield client
+
+
+@asynccontextmanager
+async def served(application: Starlette) -> AsyncIterator[str]:
+    """Serve an application for an ``async with`` block; yield its address."""
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        config = uvicorn.Config(application, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
+        server = uvicorn.Server(config)
+        task = asyncio.create_task(server.serve([listening]))
+        try:
+            yield f"http://127.0.0.1:{listening.getsockname()[1]}"
+        finally:
+            server.should_exit = True
+            await task
