@@ -15,6 +15,7 @@ from starlette.applications import Starlette
 from firearrow.cli.cluster.options import ClusterOptions
 from firearrow.clock import SystemClock
 from firearrow.console.app import Console
+from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Clusters
 from firearrow.testing import BlockingCluster, EmbeddedCluster
 from tests.client.diagnosis.sending import send
@@ -34,11 +35,12 @@ def cluster() -> Iterator[BlockingCluster]:
 
 
 @pytest.fixture(scope="module")
-def browser(cluster: BlockingCluster) -> Iterator[httpx.Client]:
+def browser(cluster: BlockingCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """Client of a console; addresses begin with ``/cluster/``."""
-    options = ClusterOptions(name_server=cluster.name_server)
+    options, clock = ClusterOptions(name_server=cluster.name_server), SystemClock()
+    console = Console(Clusters(options, clock), ChangeLog(tmp_path_factory.mktemp("state"), clock), "key")
     with (
-        in_thread(lambda: served(Console(Clusters(options, SystemClock())).application())) as address,
+        in_thread(lambda: served(console.application())) as address,
         httpx.Client(base_url=address, follow_redirects=True, timeout=30) as client,
     ):
         yield client

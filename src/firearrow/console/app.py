@@ -7,14 +7,17 @@ the cluster's sampler has news; all browsers with the same page share one render
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
 from starlette.middleware import Middleware
+from starlette.middleware.sessions import SessionMiddleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
@@ -24,7 +27,9 @@ from firearrow import __version__
 from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.output.reports import Cell, in_bytes, in_time, shown
 from firearrow.cli.parameters import WrongOptions
+from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster, Clusters
+from firearrow.console.forms import Foreign, token_of
 from firearrow.console.page import NAVIGATION, Make, Page, View
 from firearrow.console.pages import PAGES
 from firearrow.console.vendored import asset
@@ -43,6 +48,7 @@ HEADERS: Final = {
 }
 FOREVER: Final = "public, max-age=31536000, immutable"
 STREAM: Final = "text/event-stream"
+LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 LIVE: Final = "live"
 """Block of a template that moves."""
 
@@ -53,6 +59,8 @@ def statuses(error: Exception) -> int:
         return 400
     if isinstance(error, NotFound | NothingFound):
         return 404
+    if isinstance(error, Foreign):
+        return 403
     if isinstance(error, BrokerError) and error.code == ResponseCode.NO_PERMISSION:
         return 403
     return 502 if isinstance(error, OSError | FirearrowError) else 500
@@ -78,10 +86,13 @@ def _as_text(cell: Cell, column: str = "") -> str:
 
 
 class Console:
-    """Pages of some clusters."""
+    """Pages of some clusters. ``changes`` is the log, ``key`` signs cookies, ``hosts`` are its names."""
 
-    def __init__(self, clusters: Clusters) -> None:
+    def __init__(self, clusters: Clusters, changes: ChangeLog, key: str, hosts: Sequence[str] = LOCAL_HOSTS) -> None:
         self.clusters: Final = clusters
+        self._changes: Final = changes
+        self._key: Final = key
+        self._hosts: Final = frozenset(hosts)
         self._templates: Final = environment()
         self._renderings: dict[tuple[str, str], tuple[int, asyncio.Task[str]]] = {}
 
@@ -92,12 +103,17 @@ class Console:
             Route("/static/{name}", static),
             Mount("/{cluster}", routes=[Route(it.path, self._endpoint(it.make), methods=it.methods) for it in PAGES]),
         ]
-        return Starlette(
+        session = Middleware(
+            SessionMiddleware, secret_key=self._key, session_cookie="firearrow", max_age=None, same_site="strict"
+        )
+        application = Starlette(
             routes=routes,
-            middleware=[Middleware(Guarded)],
+            middleware=[Middleware(Guarded, hosts=self._hosts), session],
             lifespan=self._lifespan,
             exception_handlers={404: self._missing},
         )
+        application.state.changes = self._changes
+        return application
 
     @asynccontextmanager
     async def _lifespan(self, _: Starlette) -> AsyncIterator[None]:
@@ -150,6 +166,7 @@ class Console:
             "cluster": cluster,
             "clusters": self.clusters.names,
             "here": request.url.path.removeprefix(f"/{name}"),
+            "csrf": token_of(request),
             "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         }
 
@@ -189,10 +206,14 @@ class Console:
 
 
 class Guarded:
-    """Middleware that adds the headers of `HEADERS` to each answer."""
+    """Middleware that answers only to known names of this host, and adds `HEADERS` to each answer.
 
-    def __init__(self, app: ASGIApp) -> None:
+    Otherwise a page of any site could give its own name this machine's address, and read what this console shows.
+    """
+
+    def __init__(self, app: ASGIApp, hosts: frozenset[str]) -> None:
         self._app = app
+        self._hosts = hosts
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def guarded(message: Message) -> None:
@@ -201,7 +222,14 @@ class Guarded:
                 message["headers"] = [*message["headers"], *added]
             await send(message)
 
-        await self._app(scope, receive, guarded)
+        app = self._app
+        if (
+            scope["type"] == "http"
+            and (name := urlsplit(f"//{Headers(scope=scope).get('host', '')}").hostname) not in self._hosts
+        ):
+            text = f"This console does not answer to the name {name!r}: start it with --name."
+            app = Response(text, 421, media_type="text/plain")
+        await app(scope, receive, guarded)
 
 
 TYPES: Final[Mapping[str, str]] = {"css": "text/css", "js": "text/javascript", "svg": "image/svg+xml"}

@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import socket
+from pathlib import Path
+from secrets import token_hex
 from typing import Annotated, Final
 
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.parameters import port as read_port
 from firearrow.cli.parameters import valued
 from firearrow.clock import SystemClock
+from firearrow.console.changes import ChangeLog
 from firearrow.errors import CannotListen, ConfigError
+from firearrow.files import for_the_user_alone, naming
 from firearrow.net.address import endpoint
 
+STATE: Final = "XDG_STATE_HOME"
 HOST: Final = "127.0.0.1"
 PORT: Final = 8088
 
@@ -20,17 +26,27 @@ async def console(
     *,
     host: Annotated[str, valued("ADDRESS", f"address to listen on (default: {HOST})")] = HOST,
     port: Annotated[int, valued("PORT", f"port to listen on; 0 for a free one (default: {PORT})", read_port)] = PORT,
+    name: Annotated[
+        tuple[str, ...], valued("HOST", "also answer to this name of the host; may be repeated", name="--name")
+    ] = (),
+    state: Annotated[
+        Path | None, valued("DIR", "directory of the log of changes and of undo files (default: below ~/.local/state)")
+    ] = None,
     cluster: ClusterOptions = ANY,
 ) -> None:
     """Serve the console: pages of a cluster for a browser."""
     try:
         import uvicorn
 
-        from firearrow.console.app import Console
+        from firearrow.console.app import LOCAL_HOSTS, Console
         from firearrow.console.clusters import Clusters
     except ModuleNotFoundError as error:
         raise ConfigError(f"the console needs {error.name}: pip install 'firearrow[console]'") from None
-    application = Console(Clusters(cluster, SystemClock())).application()
+    clock, directory = SystemClock(), state or directory_of_state()
+    changes = ChangeLog(directory, clock)
+    application = Console(
+        Clusters(cluster, clock), changes, key_in(directory), (*LOCAL_HOSTS, host, *name)
+    ).application()
     try:
         listening = socket.create_server((host, port))
     except OSError as error:
@@ -39,3 +55,18 @@ async def console(
         print(f"console http://{endpoint(host, listening.getsockname()[1])}/", flush=True)
         config = uvicorn.Config(application, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
         await uvicorn.Server(config).serve([listening])
+
+
+def directory_of_state() -> Path:
+    """Give the directory of a user's console."""
+    return Path(os.environ.get(STATE) or Path.home() / ".local/state") / "firearrow" / "console"
+
+
+def key_in(directory: Path) -> str:
+    """Give the key that signs cookies, which outlives a restart; make it if there is none."""
+    path = directory / "key"
+    with naming(path):
+        if not path.exists():
+            with open(path, "x", encoding="ascii", opener=for_the_user_alone) as file:
+                file.write(token_hex(32))
+        return path.read_text(encoding="ascii")

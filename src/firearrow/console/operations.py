@@ -21,7 +21,7 @@ from firearrow.cli.commands import PROGRAM
 from firearrow.cli.output.listing import Output
 from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.parameters import WrongOptions, options
-from firearrow.cli.parser import CommandParser, parser_for
+from firearrow.cli.parser import END_OF_OPTIONS, CommandParser, parser_for
 from firearrow.client.admin import Admin
 
 Values = Mapping[str, Sequence[str]]
@@ -46,11 +46,14 @@ class Operation(NamedTuple):
         return self.words.replace(" ", "-")
 
     @property
-    def undo(self) -> str | None:
-        """Words of the command that undoes this one; None for a command without undo file."""
-        group = self.words.partition(" ")[0]
-        parser = parser_of(self)
-        return f"{group} undo" if any(action.dest == "undo_file" for action in parser.arguments) else None
+    def undo(self) -> Operation:
+        """Operation that reads the undo files of this one; KeyError without it."""
+        return OPERATIONS[f"{self.words.partition(' ')[0]}-undo"]
+
+    @property
+    def takes_file(self) -> bool:
+        """Tell whether it reads an undo file, so that only the page of a change can run it."""
+        return self.words.endswith(" undo")
 
 
 OPERATIONS: Final[Mapping[str, Operation]] = {
@@ -206,7 +209,7 @@ def words_of(parser: CommandParser, values: Values) -> list[str]:
             if texts[0] not in ON_OFF:
                 raise WrongOptions(f"{name} is {' or '.join(ON_OFF)}, not {texts[0]!r}")
             head += _switched(action, on=texts[0] == ON_OFF[0])
-    return [*head, "--", *tail]
+    return [*head, END_OF_OPTIONS, *tail]
 
 
 def _switched(action: Action, *, on: bool) -> list[str]:

@@ -10,9 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from firearrow.cli.output.reports import Table
+from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster
 from firearrow.console.operations import OPERATIONS, Ran, run
 from firearrow.console.views import TableView, path_to, view
+
+LOCAL: Final = "local"
+"""User of a console without sign-in."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,6 +40,17 @@ class View:
 
     request: Request
     cluster: Cluster
+
+    @property
+    def changes(self) -> ChangeLog:
+        """Log of the changes of this console."""
+        log: ChangeLog = self.request.app.state.changes
+        return log
+
+    @property
+    def user(self) -> str:
+        """Name in the log of changes."""
+        return LOCAL
 
     @property
     def query(self) -> Mapping[str, str]:

@@ -44,6 +44,7 @@ LINKS: Final[Mapping[str, Callable[[Row, str], str]]] = {
     "messageId": _message,
     "newMessageId": _message,
     "clientId": _client,
+    "change": _named("undo"),
 }
 """Pages of what cells name, by column."""
 

@@ -13,6 +13,7 @@ from firearrow.cli.cluster.masters import (
     Apply,
     OfCluster,
     Pattern,
+    Preview,
     addresses_of,
     ask_masters,
     masters_in,
@@ -26,11 +27,13 @@ from firearrow.cli.cluster.undo import (
     Had,
     Undo,
     UndoFile,
+    altered,
     alters,
     changed,
     circumstances,
     given_back,
     given_of,
+    preview_state,
     read_undo,
     write_undo,
 )
@@ -122,22 +125,24 @@ async def _configured(admin: Admin, name: str) -> Table:
         # not `config`: a broker that creates groups automatically would create this one
         table = await admin.groups.configs(master.address)
         config = table.subscription_group_table.get(name)
-        if config is None:
-            return None
-        return [
-            name,
-            master.broker,
-            config.consume_enable,
-            config.consume_broadcast_enable,
-            config.consume_message_orderly,
-            config.retry_max_times,
-            config.retry_queue_nums,
-            config.consume_timeout_minute,
-            ", ".join(f"{key}={value}" for key, value in sorted(config.attributes.items())),
-        ]
+        return None if config is None else _shown(name, master.broker, config)
 
     rows = await ask_masters(admin, f"group {name!r}", ask)
     return Table("Group", SHOW, rows)
+
+
+def _shown(name: str, broker: str, config: SubscriptionGroupConfig) -> list[Cell]:
+    return [
+        name,
+        broker,
+        config.consume_enable,
+        config.consume_broadcast_enable,
+        config.consume_message_orderly,
+        config.retry_max_times,
+        config.retry_queue_nums,
+        config.consume_timeout_minute,
+        ", ".join(f"{key}={value}" for key, value in sorted(config.attributes.items())),
+    ]
 
 
 @app.command("create")
@@ -149,6 +154,7 @@ async def create_group(
     ordered: Annotated[bool | None, either("consume in order: brokers lock each queue for one client")] = None,
     disabled: Annotated[bool | None, either("deliver no messages for the time being", off="--enabled")] = None,
     broadcast: Annotated[bool | None, either("allow broadcasting: each client gets all messages (new: yes)")] = None,
+    preview: Preview = False,
     undo_file: UndoFile = None,
     of_cluster: OfCluster = None,
     cluster: ClusterOptions = ANY,
@@ -166,12 +172,22 @@ async def create_group(
         was = await group_now(admin, name, with_offsets=False)
         had = {it.broker: it.config for it in was.configs}
         masters = masters_in(await admin.cluster(), of_cluster)
+        new = SubscriptionGroupConfig(name)
+        if preview:
+            rows = [
+                [
+                    *_shown(name, it.broker, altered(had.get(it.broker, new), given, {})),
+                    preview_state(had.get(it.broker), given, {}),
+                ]
+                for it in masters
+            ]
+            output.show(Table("Group", (*SHOW, "state"), rows))
+            return
         if any(alters(had[it.broker], given, {}) for it in masters if it.broker in had):
             path = write_undo(undo_file, name, was)
             note = f"`firearrow group undo {path}` sets what was before."
         for master in masters:
-            config = had.get(master.broker, SubscriptionGroupConfig(name))
-            await admin.groups.create(master.address, changed(config, given, {}))
+            await admin.groups.create(master.address, changed(had.get(master.broker, new), given, {}))
         output.show((await _configured(admin, name))._replace(note=note))
 
 

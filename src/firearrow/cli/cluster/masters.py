@@ -18,6 +18,7 @@ from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterIn
 Pattern = Annotated[str | None, Parameter("names that match this, with * and ? (default: all)")]
 OfCluster = Annotated[str | None, valued("NAME", "brokers of this cluster (default: all)", name="--cluster")]
 Apply = Annotated[bool, switch("carry it out; without it, only show the changes")]
+Preview = Annotated[bool, switch("only show the changes")]
 PREVIEW: Final = "Nothing is changed yet: --apply does it."
 
 

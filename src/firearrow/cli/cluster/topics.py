@@ -11,6 +11,7 @@ from firearrow.cli.cluster.masters import (
     Apply,
     OfCluster,
     Pattern,
+    Preview,
     addresses_of,
     ask_masters,
     masters_in,
@@ -23,11 +24,13 @@ from firearrow.cli.cluster.undo import (
     Had,
     Undo,
     UndoFile,
+    altered,
     alters,
     changed,
     circumstances,
     given_back,
     given_of,
+    preview_state,
     read_undo,
     write_undo,
 )
@@ -143,6 +146,7 @@ async def create_topic(
     attribute: Annotated[
         tuple[tuple[str, str], ...], valued("KEY=VALUE", "sets an attribute of the topic; may be repeated", pair)
     ] = (),
+    preview: Preview = False,
     undo_file: UndoFile = None,
     of_cluster: OfCluster = None,
     cluster: ClusterOptions = ANY,
@@ -156,12 +160,22 @@ async def create_topic(
         was = await topic_now(admin, topic)
         had = {it.broker: it.config for it in was.configs}
         masters = masters_in(await admin.cluster(), of_cluster)
+        new = TopicConfig(topic, NEW_QUEUES, NEW_QUEUES)
+        if preview:
+            rows = [
+                [
+                    *_shown(topic, it.broker, altered(had.get(it.broker, new), given, attributes)),
+                    preview_state(had.get(it.broker), given, attributes),
+                ]
+                for it in masters
+            ]
+            output.show(Table("Topic", (*SHOW, "state"), rows))
+            return
         if any(alters(had[it.broker], given, attributes) for it in masters if it.broker in had):
             path = write_undo(undo_file, topic, was)
             note = f"`firearrow topic undo {path}` sets what was before."
         for master in masters:
-            config = had.get(master.broker, TopicConfig(topic, NEW_QUEUES, NEW_QUEUES))
-            await admin.topics.create(master.address, changed(config, given, attributes))
+            await admin.topics.create(master.address, changed(had.get(master.broker, new), given, attributes))
         output.show((await _configured(admin, topic))._replace(note=note))
 
 
@@ -176,7 +190,7 @@ async def delete_topic(
     output: Output = PLAIN,
 ) -> None:
     """Delete a topic with its messages."""
-    note = f"{PREVIEW} Messages can't be brought back, only the topic: see `firearrow topic undo`."
+    note = f"{PREVIEW} Messages can't be brought back. `firearrow topic undo` makes the topic again."
     async with cluster.admin() as admin:
         stats = await admin.topic_stats(topic)
         info = await admin.cluster()

@@ -143,6 +143,18 @@ def changed(had: K, given: Mapping[str, Any], attributes: Mapping[str, str]) -> 
     return replace(had, **given, attributes={f"+{name}": it for name, it in attributes.items()})
 
 
+def altered(had: K, given: Mapping[str, Any], attributes: Mapping[str, str]) -> K:
+    """Give the configuration after a change."""
+    return replace(had, **given, attributes={**had.attributes, **attributes})
+
+
 def alters(had: K, given: Mapping[str, Any], attributes: Mapping[str, str]) -> bool:
     """Tell whether the given fields differ from the former configuration."""
-    return replace(had, **given, attributes={**had.attributes, **attributes}) != had
+    return altered(had, given, attributes) != had
+
+
+def preview_state(had: K | None, given: Mapping[str, Any], attributes: Mapping[str, str]) -> str:
+    """Give the state of a previewed change on a broker, whose former configuration is None for a new object."""
+    if had is None:
+        return "would be made"
+    return "would be changed" if alters(had, given, attributes) else "the same"

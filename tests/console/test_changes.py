@@ -1,0 +1,116 @@
+"""Changes from a browser: previewed, applied, undone, logged; and none that another site asks for."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import httpx
+import pytest
+
+from firearrow.console.changes import ChangeLog
+from firearrow.testing import BlockingCluster
+from tests.broker.fakes import HandClock
+
+
+def token(browser: httpx.Client) -> str:
+    """Token of the session, as a form has it."""
+    found = re.search(r'name="csrf" value="(\w+)"', browser.get("/cluster/do/topic-create").text)
+    assert found is not None
+    return found[1]
+
+
+def post(browser: httpx.Client, path: str, step: str, **values: str) -> httpx.Response:
+    return browser.post(f"/cluster{path}", data={**values, "csrf": token(browser), "step": step})
+
+
+def queues(browser: httpx.Client, topic: str) -> int | None:
+    answer = browser.get(f"/cluster/topics/{topic}")
+    found = re.search(r"<dt>Queues</dt><dd>(\d+)", answer.text)
+    return int(found[1]) if answer.status_code == 200 and found else None
+
+
+def test_a_topic_is_made_changed_and_restored(browser: httpx.Client) -> None:
+    preview = post(browser, "/do/topic-create", "preview", topic="fresh", queues="3")
+    assert "would be made" in preview.text
+    assert queues(browser, "fresh") is None
+    assert post(browser, "/do/topic-create", "apply", topic="fresh", queues="3").status_code == 200
+    assert queues(browser, "fresh") == 3
+    assert "would be changed" in post(browser, "/do/topic-create", "preview", topic="fresh", queues="5").text
+    done = post(browser, "/do/topic-create", "apply", topic="fresh", queues="5")
+    assert queues(browser, "fresh") == 5
+    link = re.search(r'href="/cluster(/undo/[^"]+)"', done.text)
+    assert link is not None
+    assert "would be changed" in browser.get(f"/cluster{link[1]}").text
+    assert queues(browser, "fresh") == 5
+    post(browser, link[1], "apply")
+    assert queues(browser, "fresh") == 3
+    log = browser.get("/cluster/changes").text
+    assert log.count("topic create") == 2
+    assert log.count("topic undo") == 1
+    assert "local" in log
+
+
+def test_offsets_are_moved_and_moved_back(browser: httpx.Client, cluster: BlockingCluster) -> None:
+    given = {"group": "billing", "topic": "orders", "to": "latest"}
+    assert "would be moved" in post(browser, "/do/offset-reset", "preview", **given).text
+    done = post(browser, "/do/offset-reset", "apply", **given)
+    assert "moved" in done.text
+    assert browser.get("/cluster/do/lag?group=billing").text.count("orders") >= 1
+
+
+@pytest.mark.parametrize(
+    ("headers", "values", "status"),
+    [
+        ({"sec-fetch-site": "cross-site"}, {}, 403),
+        ({"origin": "http://elsewhere.test"}, {}, 403),
+        ({}, {"csrf": "0" * 32}, 403),
+        ({"host": "elsewhere.test"}, {}, 421),
+    ],
+)
+def test_another_site_changes_nothing(
+    browser: httpx.Client, headers: dict[str, str], values: dict[str, str], status: int
+) -> None:
+    given = {"topic": "foreign", "step": "apply", "csrf": token(browser), **values}
+    assert browser.post("/cluster/do/topic-create", data=given, headers=headers).status_code == status
+    assert queues(browser, "foreign") is None
+
+
+@pytest.mark.parametrize(
+    ("path", "values", "reason"),
+    [
+        ("/do/topic-create", {"topic": "t", "queues": "many"}, "invalid int value"),
+        ("/do/topic-create", {"topic": ""}, "required"),
+        ("/do/topic-create", {"topic": "t", "undo_file": "/tmp/x"}, "there is no field"),
+        ("/do/message-send", {"topic": "orders", "body": "x", "file": "/etc/passwd"}, "there is no field"),
+        ("/do/topic-create", {"topic": "--help"}, "--help"),
+        ("/do/offset-reset", {"group": "nobody", "topic": "orders", "to": "latest"}, "nobody"),
+    ],
+)
+def test_wrong_values_are_told_and_nothing_ends(
+    browser: httpx.Client, path: str, values: dict[str, str], reason: str
+) -> None:
+    answer = post(browser, path, "preview", **values)
+    assert reason in answer.text
+    assert browser.get("/cluster/topics").status_code == 200
+
+
+def test_no_operation_runs_a_server_or_reads_a_file(browser: httpx.Client) -> None:
+    for name in ("serve", "store-repair", "pipeline-replay", "topic-undo", "context-add"):
+        assert browser.get(f"/cluster/do/{name}").status_code == 404
+
+
+def test_a_log_survives_a_kill_in_its_last_line(tmp_path: Path) -> None:
+    log = ChangeLog(tmp_path, HandClock())
+    first = log.begin("nina", "c", "topic delete", {"topic": ["t"], "password": ["p"]})
+    log.end(first, "done")
+    log.begin("nina", "c", "topic create", {"topic": ["u"]})
+    path = tmp_path / "changes.jsonl"
+    path.write_bytes(path.read_bytes()[:-20])
+    again = ChangeLog(tmp_path, HandClock())
+    again.begin("nina", "c", "group create", {"name": ["g"]})
+    kept = list(ChangeLog(tmp_path, HandClock()).newest())
+    assert [(it.operation, it.state) for it in kept] == [("group create", "begun"), ("topic delete", "done")]
+    assert kept[-1].values == {"topic": ["t"], "password": ["(hidden)"]}
+    assert 'p"' not in path.read_text().split("password")[1][:12]
+    assert path.stat().st_mode & 0o077 == 0
