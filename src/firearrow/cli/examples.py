@@ -123,6 +123,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow check --brokers 2 --disk 70:90 --lag 1000:100000 --lag-seconds 60:600",
         "firearrow check --only dead-letters --new-dead :1 --json",
     ),
+    "firearrow console": (
+        "firearrow console",
+        "firearrow console -n 10.0.0.1:9876 --port 8088",
+        "firearrow console --context production --host 0.0.0.0 --name console.example.com",
+    ),
     "firearrow doctor": (
         "firearrow doctor billing",
         "firearrow doctor billing orders --json",

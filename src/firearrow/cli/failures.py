@@ -68,7 +68,7 @@ def tell(error: Exception, *, as_json: bool = False) -> None:
 
 def sentence(error: BaseException) -> str:
     """Give an exception as one line that names the cause."""
-    if isinstance(error, FirearrowError):
+    if isinstance(error, FirearrowError | WrongOptions):
         said = _line(str(error))
     elif isinstance(error, OSError):
         said = _of_system(error)

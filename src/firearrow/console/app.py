@@ -7,6 +7,7 @@ the cluster's sampler has news; all browsers with the same page share one render
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from importlib.resources import files
@@ -36,6 +37,9 @@ from firearrow.console.vendored import asset
 from firearrow.errors import BrokerError, FirearrowError, NotFound
 from firearrow.wire.codes import ResponseCode
 
+log = logging.getLogger(__name__)
+
+UNFORESEEN: Final = 500
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -63,7 +67,7 @@ def statuses(error: Exception) -> int:
         return 403
     if isinstance(error, BrokerError) and error.code == ResponseCode.NO_PERMISSION:
         return 403
-    return 502 if isinstance(error, OSError | FirearrowError) else 500
+    return 502 if isinstance(error, OSError | FirearrowError) else UNFORESEEN
 
 
 def environment() -> Environment:
@@ -142,6 +146,8 @@ class Console:
                 page = await make(view)
                 return page if isinstance(page, Response) else self._shown(view, page)
             except Exception as error:  # a reader gets a page with a sentence for any exception
+                if statuses(error) == UNFORESEEN:
+                    log.exception("page failed", extra={"path": request.url.path})
                 return self._failed(request, cluster, error)
 
         return endpoint

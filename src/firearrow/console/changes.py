@@ -1,4 +1,4 @@
-"""Log of changes: who has changed what through the console, when, with which outcome, and the undo file of each.
+"""Log of changes made through the console: their users, times, values and outcomes, and the undo file of each.
 
 A line of ``changes.jsonl`` is a JSON object. A change has two: one before it begins, which is durable before the first
 request goes to a server, and one with its outcome. Undo files are below ``undo``. Only the user of the console may

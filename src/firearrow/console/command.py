@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import socket
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Annotated, Final
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.parameters import port as read_port
 from firearrow.cli.parameters import valued
+from firearrow.cli.serving.consoleprocess import HOST, PORT
+from firearrow.cli.serving.standardinput import call_at_end
 from firearrow.clock import SystemClock
 from firearrow.console.changes import ChangeLog
 from firearrow.errors import CannotListen, ConfigError
@@ -18,8 +21,6 @@ from firearrow.files import for_the_user_alone, naming
 from firearrow.net.address import endpoint
 
 STATE: Final = "XDG_STATE_HOME"
-HOST: Final = "127.0.0.1"
-PORT: Final = 8088
 
 
 async def console(
@@ -32,14 +33,16 @@ async def console(
     state: Annotated[
         Path | None, valued("DIR", "directory of the log of changes and of undo files (default: below ~/.local/state)")
     ] = None,
+    inherited: Annotated[
+        int | None, valued("FD", "of `firearrow serve`: a listening socket; ends with standard input", name="--socket")
+    ] = None,
     cluster: ClusterOptions = ANY,
 ) -> None:
     """Serve the console: pages of a cluster for a browser."""
     try:
-        import uvicorn
-
         from firearrow.console.app import LOCAL_HOSTS, Console
         from firearrow.console.clusters import Clusters
+        from firearrow.console.serving import ConsoleServer
     except ModuleNotFoundError as error:
         raise ConfigError(f"the console needs {error.name}: pip install 'firearrow[console]'") from None
     clock, directory = SystemClock(), state or directory_of_state()
@@ -47,14 +50,22 @@ async def console(
     application = Console(
         Clusters(cluster, clock), changes, key_in(directory), (*LOCAL_HOSTS, host, *name)
     ).application()
+    with _listening(host, port, inherited) as listening:
+        server = ConsoleServer(application)
+        if inherited is None:
+            print(f"console http://{endpoint(host, listening.getsockname()[1])}/", flush=True)
+        else:
+            call_at_end(asyncio.get_running_loop(), server.end)
+        await server.serve([listening])
+
+
+def _listening(host: str, port: int, inherited: int | None) -> socket.socket:
+    if inherited is not None:
+        return socket.socket(fileno=inherited)
     try:
-        listening = socket.create_server((host, port))
+        return socket.create_server((host, port))
     except OSError as error:
         raise CannotListen(f"the console can't listen on {host}:{port}: {error.strerror}") from None
-    with listening:
-        print(f"console http://{endpoint(host, listening.getsockname()[1])}/", flush=True)
-        config = uvicorn.Config(application, log_level="warning", access_log=False, timeout_graceful_shutdown=1)
-        await uvicorn.Server(config).serve([listening])
 
 
 def directory_of_state() -> Path:

@@ -138,6 +138,16 @@ class ServeOptions(BrokerOptions):
             _brokers,
         ),
     ] = 1
+    console_port: Annotated[
+        int | None,
+        _port("--console-port", "port of the console, 0 for a free one (default: 8088; none with --ephemeral)"),
+    ] = None
+    no_console: Annotated[bool, switch("do not serve the console")] = False
+
+    @property
+    def wants_console(self) -> bool:
+        """Tell whether the console is served."""
+        return not self.no_console and (self.console_port is not None or not self.ephemeral)
 
 
 @options

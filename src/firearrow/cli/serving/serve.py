@@ -27,7 +27,6 @@ import platform
 import resource
 import signal
 import sys
-import threading
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
@@ -37,8 +36,10 @@ import msgspec
 
 from firearrow import __version__
 from firearrow.cli.serving.brokerprocesses import CHANGES, BrokerPlan, ProcessPlan, registering_with, with_name_server
-from firearrow.cli.serving.options import ServerOptions
+from firearrow.cli.serving.consoleprocess import PORT, ConsoleProcess
+from firearrow.cli.serving.options import ServeOptions, ServerOptions
 from firearrow.cli.serving.settings import ServerPlan, reachable
+from firearrow.cli.serving.standardinput import call_at_end
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import CannotListen, ConfigError, FirearrowError
 from firearrow.machine import slow_build
@@ -62,7 +63,6 @@ GC_THRESHOLDS = 2_000, 2, 10_000
 # up at each system call. Python's own 5 ms make requests wait for that, several times each.
 SWITCH_SECONDS = 0.0005
 LARGEST_BLOCK_BYTES = 4 * 1024 * 1024
-STDIN_BYTES = 64 * 1024  # of what nobody wants to know
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 log = logging.getLogger(__name__)
@@ -81,6 +81,8 @@ class Served(msgspec.Struct):
     grpc: str | None = None
     remoting: str | None = None
     """Port of a proxy for remoting clients."""
+    console: str | None = None
+    """Address of the console for a browser; it is not in the line for clients."""
     brokers: dict[str, str] = {}
     not_registered_with: list[str] = []
 
@@ -146,7 +148,7 @@ async def _serve(
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
     if until_stdin_closes:
-        _watch_stdin(loop, stop)
+        call_at_end(loop, stop.set)
     stopping = _stop_signals()
     for number in stopping:
         loop.add_signal_handler(number, stop.set)
@@ -165,23 +167,6 @@ async def _serve(
     for number in stopping:  # a second signal must not disturb the stop
         loop.remove_signal_handler(number)
         signal.signal(number, signal.SIG_IGN)
-
-
-def _watch_stdin(loop: asyncio.AbstractEventLoop, stop: asyncio.Event) -> None:
-    """Set ``stop`` at the end of standard input, be it a pipe, a terminal or a file.
-
-    A thread waits for it, since no event loop can wait for a file. The thread holds no lock of Python, so it may still
-    wait at the end of the process.
-    """
-
-    def read() -> None:
-        with suppress(OSError):  # closed from the start, which is its end, too
-            while os.read(0, STDIN_BYTES):
-                pass
-        with suppress(RuntimeError):  # a signal has closed the loop
-            loop.call_soon_threadsafe(stop.set)
-
-    threading.Thread(target=read, name="firearrow-stdin", daemon=True).start()
 
 
 def _stop_signals() -> list[signal.Signals]:
@@ -211,7 +196,23 @@ async def _start(plan: ServerPlan, options: ServerOptions | None, clock: Clock, 
         assert options is not None, "the supervisor asks for configurations again"
         assert served.namesrv is not None, "their name server runs here"
         await _start_brokers(plan, options, served, clock, stack)
+    if isinstance(options, ServeOptions) and served.namesrv is not None and options.wants_console:
+        served.console = _start_console(options, served.namesrv, stack)
     return served
+
+
+def _start_console(options: ServeOptions, name_server: str, stack: AsyncExitStack) -> str | None:
+    """Listen for browsers; a port that nobody asked for may be another program's, which is only logged."""
+    console = ConsoleProcess(name_server)
+    try:
+        address = console.start(PORT if options.console_port is None else options.console_port)
+    except (OSError, ConfigError) as error:
+        if options.console_port is not None:
+            raise CannotServe(f"the console can't be served: {error}") from error
+        log.info("console is not served", extra={"reason": error})
+        return None
+    stack.push_async_callback(console.stop)
+    return address
 
 
 async def _start_brokers(
@@ -403,6 +404,8 @@ def _announce(plan: ServerPlan, served: Served, as_log: bool) -> None:
     if plan.store is not None:
         facts["store"] = plan.store.store_path_root_dir
         facts["flush"] = plan.store.loss_window
+    if served.console is not None:
+        facts["console"] = served.console
     python = f"{platform.python_implementation()} {platform.python_version()}"
     if slow := slow_build():
         facts["python"] = f"{slow}: it may take twice the CPU of another one (docs/start.md)"

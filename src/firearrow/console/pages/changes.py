@@ -107,12 +107,13 @@ async def _carried_out(
     file = view.changes.undo_file(undoes.id) if undoes is not None else None
     try:
         ran = await run(operation, values, view.cluster.options, change, file)
-    except BaseException as error:
-        said = error.args[0] if isinstance(error, WrongOptions) else sentence(error)
+    except (WrongOptions, FirearrowError, OSError) as error:
+        said = sentence(error)
         view.changes.end(log, "failed", said)
-        if not isinstance(error, WrongOptions | FirearrowError | OSError):
-            raise
         return _page(view, operation, values, trouble=said, log=log, undoes=undoes)
+    except BaseException as error:
+        view.changes.end(log, "failed", f"ended by {type(error).__name__}")
+        raise
     view.changes.end(log, "failed" if ran.code else "done", "; ".join(table.note for table in ran.tables if ran.code))
     await view.cluster.sampler.look()
     return _page(view, operation, values, ran, step="done", log=log, undoes=undoes)

@@ -1,0 +1,77 @@
+"""The console of `firearrow serve`: it begins with the first connection, and ends with the servers."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import socket
+import subprocess
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import httpx
+
+from tests.cli.serving.test_serve import STOP_SECONDS_MAX, read_line, running
+
+
+@contextmanager
+def serving(tmp_path: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """Serve with a console; yield the process and the console's address."""
+    with running("serve", "--ephemeral", "--console-port", "0", *arguments) as process:
+        read_line(process)
+        assert process.stderr is not None
+        for line in process.stderr:
+            if found := re.search(r"console +(http://\S+)", line):
+                yield process, found[1]
+                break
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_SECONDS_MAX) == 0
+
+
+def children(pid: int) -> list[int]:
+    """Processes that a process has started."""
+    text = "".join(path.read_text() for path in Path(f"/proc/{pid}/task").glob("*/children"))
+    return [int(word) for word in text.split()]
+
+
+def test_it_begins_with_the_first_connection_and_again_after_its_end(tmp_path: Path) -> None:
+    with serving(tmp_path) as (process, address):
+        assert children(process.pid) == []
+        with httpx.Client(base_url=address, follow_redirects=True, timeout=60) as client:
+            assert "Overview" in client.get("/").text
+        [console] = children(process.pid)
+        os.kill(console, signal.SIGKILL)
+        with httpx.Client(base_url=address, follow_redirects=True, timeout=60) as client:
+            assert "Overview" in client.get("/").text
+        [other] = children(process.pid)
+        assert other != console
+    assert not Path(f"/proc/{other}").exists()
+
+
+def test_without_it_nothing_listens(tmp_path: Path) -> None:
+    with running("serve", "--ephemeral") as process:
+        read_line(process)
+        process.send_signal(signal.SIGTERM)
+        process.wait(STOP_SECONDS_MAX)
+        assert process.stderr is not None
+        assert "http://" not in process.stderr.read()
+
+
+def test_a_port_that_was_asked_for_must_be_free() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = str(taken.getsockname()[1])
+        with running("serve", "--ephemeral", "--console-port", port) as process:
+            assert process.wait(STOP_SECONDS_MAX) == 1
+            assert process.stderr is not None
+            assert "the console can't be served: " in process.stderr.read()
+
+
+def test_a_command_says_where_it_is(tmp_path: Path) -> None:
+    with running("console", "-n", "127.0.0.1:1", "--port", "0", "--state", str(tmp_path)) as process:
+        address = read_line(process).split()[1]
+        with httpx.Client(base_url=address, follow_redirects=True, timeout=60) as client:
+            assert "127.0.0.1:1" in client.get("/").text
+        process.send_signal(signal.SIGINT)
+        assert process.wait(STOP_SECONDS_MAX) == 0
