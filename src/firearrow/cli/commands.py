@@ -51,6 +51,7 @@ COMMANDS: Final = (
     ),
     Listed("top", "show the live throughput of a cluster: brokers, groups with their lag, topics", "health.top:top"),
     Listed("console", "run the console: pages of a cluster for a browser", ".console.command:console"),
+    Listed("mcp", "give agents tools of a cluster, by the Model Context Protocol", ".console.command:mcp"),
     Listed("bench", "put a load on a cluster and measure it", "messages.bench:app"),
     Listed("mqadmin", "run a command of RocketMQ's own mqadmin", "mqadmin.command:mqadmin"),
     Listed("store", "inspect, verify and repair a store without a broker", "store.commands:app"),

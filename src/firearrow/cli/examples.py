@@ -128,6 +128,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow console -n 10.0.0.1:9876 --port 8088",
         "firearrow console --context production --host 0.0.0.0 --name console.example.com",
     ),
+    "firearrow mcp": (
+        "firearrow mcp",
+        "firearrow mcp --context production --http 8089",
+        "firearrow mcp --allow-changes",
+    ),
     "firearrow doctor": (
         "firearrow doctor billing",
         "firearrow doctor billing orders --json",

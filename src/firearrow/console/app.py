@@ -27,19 +27,16 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from firearrow import __version__
 from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.output.reports import Cell, in_bytes, in_time, shown
-from firearrow.cli.parameters import WrongOptions
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster, Clusters
-from firearrow.console.forms import Foreign, token_of
-from firearrow.console.page import NAVIGATION, Make, Page, View
+from firearrow.console.forms import token_of
+from firearrow.console.page import NAVIGATION, UNFORESEEN, Make, Page, View, status_of
 from firearrow.console.pages import PAGES
 from firearrow.console.vendored import asset
-from firearrow.errors import BrokerError, FirearrowError, NotFound
-from firearrow.wire.codes import ResponseCode
+from firearrow.errors import FirearrowError
 
 log = logging.getLogger(__name__)
 
-UNFORESEEN: Final = 500
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "
     "font-src 'self'; form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
@@ -55,19 +52,6 @@ STREAM: Final = "text/event-stream"
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 LIVE: Final = "live"
 """Block of a template that moves."""
-
-
-def statuses(error: Exception) -> int:
-    """Give the HTTP status for an error."""
-    if isinstance(error, WrongOptions | ValueError):
-        return 400
-    if isinstance(error, NotFound | NothingFound):
-        return 404
-    if isinstance(error, Foreign):
-        return 403
-    if isinstance(error, BrokerError) and error.code == ResponseCode.NO_PERMISSION:
-        return 403
-    return 502 if isinstance(error, OSError | FirearrowError) else UNFORESEEN
 
 
 def environment() -> Environment:
@@ -146,7 +130,7 @@ class Console:
                 page = await make(view)
                 return page if isinstance(page, Response) else self._shown(view, page)
             except Exception as error:  # a reader gets a page with a sentence for any exception
-                if statuses(error) == UNFORESEEN:
+                if status_of(error) == UNFORESEEN:
                     log.exception("page failed", extra={"path": request.url.path})
                 return self._failed(request, cluster, error)
 
@@ -157,7 +141,7 @@ class Console:
         return HTMLResponse(template.render(self._context(view.request, view.cluster, page)), page.status)
 
     def _failed(self, request: Request, cluster: Cluster | None, error: Exception) -> HTMLResponse:
-        page = Page("failure.html", "Not possible", {"reason": sentence(error)}, status=statuses(error))
+        page = Page("failure.html", "Not possible", {"reason": sentence(error)}, status=status_of(error))
         template = self._templates.get_template(page.template)
         return HTMLResponse(template.render(self._context(request, cluster, page)), page.status)
 

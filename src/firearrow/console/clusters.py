@@ -82,9 +82,9 @@ class Cluster:
 
 
 class Clusters:
-    """Clusters by their names. `running` opens and closes them."""
+    """Clusters by their names. `running` opens and closes them, and watches them unless told otherwise."""
 
-    def __init__(self, options: ClusterOptions, clock: Clock) -> None:
+    def __init__(self, options: ClusterOptions, clock: Clock, *, watches: bool = True) -> None:
         contexts = load_contexts()
         is_given = options.name_server is not None or not contexts.contexts
         self._targets: Final[Mapping[str, ClusterOptions]] = (
@@ -94,6 +94,7 @@ class Clusters:
         self.first: Final = chosen or next(iter(self._targets))
         self.names: Final = tuple(self._targets)
         self._clock: Final = clock
+        self._watches: Final = watches
         self._open: dict[str, Cluster] = {}
         self._opening = asyncio.Lock()
         self._stack = AsyncExitStack()
@@ -118,7 +119,8 @@ class Clusters:
     async def _opened(self, name: str, target: Target) -> Cluster:
         admin = await self._stack.enter_async_context(Admin.of(*target))
         cluster = Cluster(name, target, admin, self._clock, Sampler(admin, self._clock))
-        await self._stack.enter_async_context(_in_background(cluster))
+        if self._watches:
+            await self._stack.enter_async_context(_in_background(cluster))
         return cluster
 
 

@@ -1,4 +1,4 @@
-"""`firearrow console`: serve the pages of clusters."""
+"""`firearrow console` and `firearrow mcp`: serve clusters to browsers and to agents."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Annotated, Final
 
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.parameters import port as read_port
-from firearrow.cli.parameters import valued
+from firearrow.cli.parameters import switch, valued
 from firearrow.cli.serving.consoleprocess import HOST, PORT
 from firearrow.cli.serving.standardinput import call_at_end
 from firearrow.clock import SystemClock
@@ -20,6 +20,9 @@ from firearrow.errors import CannotListen, ConfigError
 from firearrow.files import for_the_user_alone, naming
 from firearrow.net.address import endpoint
 
+State = Annotated[
+    Path | None, valued("DIR", "directory of the log of changes and of undo files (default: below ~/.local/state)")
+]
 STATE: Final = "XDG_STATE_HOME"
 
 
@@ -30,9 +33,7 @@ async def console(
     name: Annotated[
         tuple[str, ...], valued("HOST", "also answer to this name of the host; may be repeated", name="--name")
     ] = (),
-    state: Annotated[
-        Path | None, valued("DIR", "directory of the log of changes and of undo files (default: below ~/.local/state)")
-    ] = None,
+    state: State = None,
     inherited: Annotated[
         int | None, valued("FD", "of `firearrow serve`: a listening socket; ends with standard input", name="--socket")
     ] = None,
@@ -57,6 +58,37 @@ async def console(
         else:
             call_at_end(asyncio.get_running_loop(), server.end)
         await server.serve([listening])
+
+
+async def mcp(
+    *,
+    allow_changes: Annotated[bool, switch("let agents change the cluster; each change is in the log")] = False,
+    http: Annotated[
+        int | None,
+        valued("PORT", "serve streamable HTTP on this port of 127.0.0.1 (default: standard input)", read_port),
+    ] = None,
+    state: State = None,
+    cluster: ClusterOptions = ANY,
+) -> None:
+    """Serve tools of a cluster to an agent, by MCP: its reads, and previews of changes."""
+    try:
+        from mcp.server.stdio import stdio_server
+
+        from firearrow.console.agents import Agents
+        from firearrow.console.clusters import Clusters
+        from firearrow.console.serving import ConsoleServer
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"tools for agents need {error.name}: pip install 'firearrow[mcp]'") from None
+    clock = SystemClock()
+    changes = ChangeLog(state or directory_of_state(), clock)
+    server = Agents(Clusters(cluster, clock, watches=False), changes, allow_changes=allow_changes).server()
+    if http is None:
+        async with stdio_server() as (reading, writing):
+            await server.run(reading, writing, server.create_initialization_options())
+        return
+    with _listening(HOST, http, None) as listening:
+        print(f"mcp http://{endpoint(HOST, listening.getsockname()[1])}/mcp", flush=True)
+        await ConsoleServer(server.streamable_http_app(host=HOST)).serve([listening])
 
 
 def _listening(host: str, port: int, inherited: int | None) -> socket.socket:

@@ -27,7 +27,9 @@ from firearrow.client.admin import Admin
 Values = Mapping[str, Sequence[str]]
 """Words of a form or of an agent by the name of the field; several for a field that may be repeated."""
 
-ON_OFF: Final = ("yes", "no")
+ON: Final = "yes"
+OFF: Final = "no"
+ON_OFF: Final = (ON, OFF)
 BODY: Final = "body"
 """Field that may be empty: without it, a command would wait for standard input."""
 _OWN: Final = ("cluster.", "output.")
@@ -208,8 +210,8 @@ def words_of(parser: CommandParser, values: Values) -> list[str]:
         elif texts:
             if texts[0] not in ON_OFF:
                 raise WrongOptions(f"{name} is {' or '.join(ON_OFF)}, not {texts[0]!r}")
-            head += _switched(action, on=texts[0] == ON_OFF[0])
-    return [*head, END_OF_OPTIONS, *tail]
+            head += _switched(action, on=texts[0] == ON)
+    return [*head, END_OF_OPTIONS, *tail] if tail else head
 
 
 def _switched(action: Action, *, on: bool) -> list[str]:

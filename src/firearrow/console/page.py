@@ -9,12 +9,18 @@ from typing import Any, Final, NamedTuple
 from starlette.requests import Request
 from starlette.responses import Response
 
+from firearrow.cli.failures import NothingFound
 from firearrow.cli.output.reports import Table
+from firearrow.cli.parameters import WrongOptions
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster
+from firearrow.console.forms import Foreign
 from firearrow.console.operations import OPERATIONS, Ran, run
 from firearrow.console.views import TableView, path_to, view
+from firearrow.errors import BrokerError, FirearrowError, NotFound
+from firearrow.wire.codes import ResponseCode
 
+UNFORESEEN: Final = 500
 LOCAL: Final = "local"
 """User of a console without sign-in."""
 
@@ -86,6 +92,17 @@ class Declared(NamedTuple):
     path: str
     make: Make
     methods: Sequence[str] = ("GET",)
+
+
+def status_of(error: Exception) -> int:
+    """Give the HTTP status for an error."""
+    if isinstance(error, WrongOptions | ValueError):
+        return 400
+    if isinstance(error, NotFound | NothingFound):
+        return 404
+    if isinstance(error, Foreign) or (isinstance(error, BrokerError) and error.code == ResponseCode.NO_PERMISSION):
+        return 403
+    return 502 if isinstance(error, OSError | FirearrowError) else UNFORESEEN
 
 
 class Entry(NamedTuple):

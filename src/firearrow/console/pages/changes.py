@@ -14,11 +14,11 @@ from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.parameters import WrongOptions
 from firearrow.cli.parser import END_OF_OPTIONS
+from firearrow.console.applying import apply
 from firearrow.console.changes import LoggedChange
 from firearrow.console.forms import first, form_of, grouped
 from firearrow.console.operations import (
     OPERATIONS,
-    Change,
     Field,
     Operation,
     Ran,
@@ -62,8 +62,7 @@ async def submit(view: View) -> Page:
     step = first({STEP: values.pop(STEP, [])}, STEP)
     if step != APPLY:
         return await _previewed(view, operation, values)
-    log = view.changes.begin(view.user, view.cluster.name, operation.words, values)
-    return await _carried_out(view, operation, values, log)
+    return await _applied(view, operation, values)
 
 
 async def undo_preview(view: View) -> Page:
@@ -77,8 +76,7 @@ async def undo(view: View) -> Page:
     """Undo a change."""
     undone, operation = _undone(view)
     await form_of(view.request)
-    log = view.changes.begin(view.user, view.cluster.name, operation.words, {"change": [undone.id]})
-    return await _carried_out(view, operation, {}, log, undoes=undone)
+    return await _applied(view, operation, {}, undone)
 
 
 def _undone(view: View) -> tuple[LoggedChange, Operation]:
@@ -99,24 +97,10 @@ async def _previewed(view: View, operation: Operation, values: Values) -> Page:
     return _page(view, operation, values, ran, step="preview")
 
 
-async def _carried_out(
-    view: View, operation: Operation, values: Values, log: LoggedChange, undoes: LoggedChange | None = None
-) -> Page:
-    """Run a change and log its outcome, also that of a change which failed halfway."""
-    change = Change(apply=True, undo_file=view.changes.undo_file(log.id))
-    file = view.changes.undo_file(undoes.id) if undoes is not None else None
-    try:
-        ran = await run(operation, values, view.cluster.options, change, file)
-    except (WrongOptions, FirearrowError, OSError) as error:
-        said = sentence(error)
-        view.changes.end(log, "failed", said)
-        return _page(view, operation, values, trouble=said, log=log, undoes=undoes)
-    except BaseException as error:
-        view.changes.end(log, "failed", f"ended by {type(error).__name__}")
-        raise
-    view.changes.end(log, "failed" if ran.code else "done", "; ".join(table.note for table in ran.tables if ran.code))
-    await view.cluster.sampler.look()
-    return _page(view, operation, values, ran, step="done", log=log, undoes=undoes)
+async def _applied(view: View, operation: Operation, values: Values, undoes: LoggedChange | None = None) -> Page:
+    done = await apply(view.changes, view.user, view.cluster, operation, values, undoes)
+    step = "form" if done.ran is None else "done"
+    return _page(view, operation, values, done.ran, step=step, trouble=done.trouble, log=done.log, undoes=undoes)
 
 
 def _page(
@@ -173,7 +157,7 @@ def _texts(field: Field, values: Values) -> Sequence[str]:
 def command_line(operation: Operation, values: Values) -> str:
     """Give the command that does the same, as it is typed."""
     words = words_of(parser_of(operation), values)
-    if not any(text.startswith("-") for texts in values.values() for text in texts):
+    if END_OF_OPTIONS in words and not any(text.startswith("-") for texts in values.values() for text in texts):
         words.remove(END_OF_OPTIONS)
     return join([PROGRAM, *operation.words.split(), *words])
 

@@ -1,0 +1,47 @@
+"""Changes, carried out: logged before they begin, and with their outcome, also if they fail halfway."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from firearrow.cli.failures import sentence
+from firearrow.cli.parameters import WrongOptions
+from firearrow.console.changes import ChangeLog, LoggedChange
+from firearrow.console.clusters import Cluster
+from firearrow.console.operations import Change, Operation, Ran, Values, run
+from firearrow.errors import FirearrowError
+
+
+class Applied(NamedTuple):
+    """Result of a change; ``trouble`` is the reason why there is none."""
+
+    log: LoggedChange
+    ran: Ran | None = None
+    trouble: str = ""
+
+
+async def apply(
+    changes: ChangeLog,
+    user: str,
+    cluster: Cluster,
+    operation: Operation,
+    values: Values,
+    undoes: LoggedChange | None = None,
+) -> Applied:
+    """Carry out a change, or the undo of another."""
+    given = values if undoes is None else {"change": [undoes.id]}
+    log = changes.begin(user, cluster.name, operation.words, given)
+    change = Change(apply=True, undo_file=changes.undo_file(log.id))
+    file = None if undoes is None else changes.undo_file(undoes.id)
+    try:
+        ran = await run(operation, values, cluster.options, change, file)
+    except (WrongOptions, FirearrowError, OSError) as error:
+        changes.end(log, "failed", sentence(error))
+        return Applied(log, trouble=log.reason)
+    except BaseException as error:
+        changes.end(log, "failed", f"ended by {type(error).__name__}")
+        raise
+    notes = [table.note for table in ran.tables] if ran.code else []
+    changes.end(log, "failed" if ran.code else "done", "; ".join(notes))
+    await cluster.sampler.look()
+    return Applied(log, ran)
