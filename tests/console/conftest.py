@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager
 
 import httpx
 import pytest
@@ -38,7 +38,14 @@ def cluster() -> Iterator[BlockingCluster]:
 def browser(cluster: BlockingCluster, tmp_path_factory: pytest.TempPathFactory) -> Iterator[httpx.Client]:
     """Client of a console; addresses begin with ``/cluster/``."""
     options, clock = ClusterOptions(name_server=cluster.name_server), SystemClock()
-    console = Console(Clusters(options, clock), ChangeLog(tmp_path_factory.mktemp("state"), clock), "key")
+    console = Console(Clusters(options, clock), ChangeLog(tmp_path_factory.mktemp("state"), clock), "key", clock)
+    with browsing(console) as client:
+        yield client
+
+
+@contextmanager
+def browsing(console: Console) -> Iterator[httpx.Client]:
+    """Serve a console for a ``with`` block; yield a client of it."""
     with (
         in_thread(lambda: served(console.application())) as address,
         httpx.Client(base_url=address, follow_redirects=True, timeout=30) as client,

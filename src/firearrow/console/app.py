@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from contextlib import asynccontextmanager
 from importlib.resources import files
 from typing import Any, Final
-from urllib.parse import urlsplit
+from urllib.parse import quote, urlencode, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.applications import Starlette
@@ -20,20 +20,24 @@ from starlette.datastructures import Headers
 from starlette.middleware import Middleware
 from starlette.middleware.sessions import SessionMiddleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, RedirectResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response, StreamingResponse
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from firearrow import __version__
 from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.output.reports import Cell, in_bytes, in_time, shown
+from firearrow.cli.parameters import WrongOptions
+from firearrow.clock import Clock
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster, Clusters
-from firearrow.console.forms import token_of
-from firearrow.console.page import NAVIGATION, UNFORESEEN, Make, Page, View, status_of
+from firearrow.console.forms import TOKEN, first, form_of, token_of
+from firearrow.console.page import NAVIGATION, UNFORESEEN, Make, Page, ReadOnly, View, status_of
 from firearrow.console.pages import PAGES
+from firearrow.console.signin import Sessions
 from firearrow.console.vendored import asset
 from firearrow.errors import FirearrowError
+from firearrow.wire.signature import Credentials
 
 log = logging.getLogger(__name__)
 
@@ -50,6 +54,7 @@ HEADERS: Final = {
 FOREVER: Final = "public, max-age=31536000, immutable"
 STREAM: Final = "text/event-stream"
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
+SEE_OTHER: Final = 303
 LIVE: Final = "live"
 """Block of a template that moves."""
 
@@ -76,19 +81,32 @@ def _as_text(cell: Cell, column: str = "") -> str:
 class Console:
     """Pages of some clusters. ``changes`` is the log, ``key`` signs cookies, ``hosts`` are its names."""
 
-    def __init__(self, clusters: Clusters, changes: ChangeLog, key: str, hosts: Sequence[str] = LOCAL_HOSTS) -> None:
+    def __init__(
+        self,
+        clusters: Clusters,
+        changes: ChangeLog,
+        key: str,
+        clock: Clock,
+        hosts: Sequence[str] = LOCAL_HOSTS,
+        *,
+        read_only: bool = False,
+    ) -> None:
         self.clusters: Final = clusters
         self._changes: Final = changes
         self._key: Final = key
         self._hosts: Final = frozenset(hosts)
+        self._read_only: Final = read_only
+        self._sessions: Final = Sessions(clock)
         self._templates: Final = environment()
-        self._renderings: dict[tuple[str, str], tuple[int, asyncio.Task[str]]] = {}
+        self._renderings: dict[tuple[Cluster, str, str], tuple[int, asyncio.Task[str]]] = {}
 
     def application(self) -> Starlette:
         """Give the application."""
         routes: list[BaseRoute] = [
             Route("/", self._root),
             Route("/static/{name}", static),
+            Route("/{cluster}/sign-in", self._sign_in, methods=["GET", "POST"]),
+            Route("/{cluster}/sign-out", self._sign_out, methods=["POST"]),
             Mount("/{cluster}", routes=[Route(it.path, self._endpoint(it.make), methods=it.methods) for it in PAGES]),
         ]
         session = Middleware(
@@ -112,49 +130,88 @@ class Console:
         return RedirectResponse(f"/{self.clusters.first}/")
 
     async def _missing(self, request: Request, _: Exception) -> Response:
-        return self._failed(request, None, NothingFound("There is no such page."))
+        return self._failed(request, self.clusters.first, NothingFound("There is no such page."))
 
     def _endpoint(self, make: Make) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             name = request.path_params["cluster"]
+            if name not in self.clusters.names:
+                return self._failed(request, self.clusters.first, NothingFound(f"There is no cluster {name!r}."))
             try:
-                cluster = await self.clusters.get(name)
-            except KeyError:
-                return self._failed(request, None, NothingFound(f"There is no cluster {name!r}."))
-            except (OSError, FirearrowError) as error:
-                return self._failed(request, None, error)
-            view = View(request, cluster)
-            try:
+                user = self._sessions.user(request, name)
+                if user is None and self.clusters.needs_user(name):
+                    if request.url.path.startswith(f"/{name}/api"):
+                        return JSONResponse({"error": "a user of the cluster is needed: sign in"}, 401)
+                    wanted = urlencode({"next": request.url.path} if request.method == "GET" else {})
+                    return RedirectResponse(f"/{name}/sign-in?{wanted}", SEE_OTHER)
+                if self._read_only and request.method != "GET":
+                    raise ReadOnly("This console only shows: it was started with --read-only.")
+                view = View(request, await self.clusters.get(name, user))
                 if STREAM in request.headers.get("accept", ""):
                     return self._stream(view, make)
                 page = await make(view)
-                return page if isinstance(page, Response) else self._shown(view, page)
+                return page if isinstance(page, Response) else self._html(request, name, page, view.cluster)
             except Exception as error:  # a reader gets a page with a sentence for any exception
-                if status_of(error) == UNFORESEEN:
-                    log.exception("page failed", extra={"path": request.url.path})
-                return self._failed(request, cluster, error)
+                return self._failed(request, name, error)
 
         return endpoint
 
-    def _shown(self, view: View, page: Page) -> HTMLResponse:
-        template = self._templates.get_template(page.template)
-        return HTMLResponse(template.render(self._context(view.request, view.cluster, page)), page.status)
+    async def _sign_in(self, request: Request) -> Response:
+        """Ask for user and password, or check them and go on to the page that was wanted."""
+        name = request.path_params["cluster"]
+        if name not in self.clusters.names:
+            return self._failed(request, self.clusters.first, NothingFound(f"There is no cluster {name!r}."))
+        if request.method == "GET":
+            context = {"trouble": "", "next": request.query_params.get("next", "")}
+            return self._html(request, name, Page("signin.html", "Sign in", context))
+        try:
+            values = await form_of(request)
+        except (WrongOptions, FirearrowError) as error:
+            return self._failed(request, name, error)
+        user = Credentials(first(values, "user").strip(), first(values, "password"))
+        wanted = first(values, "next")
+        log = self._changes.begin(user.access_key, name, "sign in", {})
+        try:
+            await self._sessions.sign_in(request, name, self.clusters.target(name), user)
+        except (OSError, FirearrowError) as error:
+            self._changes.end(log, "failed", sentence(error))
+            context = {"trouble": sentence(error), "next": wanted}
+            return self._html(request, name, Page("signin.html", "Sign in", context, status=403))
+        self._changes.end(log, "done")
+        return RedirectResponse(wanted if wanted.startswith(f"/{name}/") else f"/{name}/", SEE_OTHER)
 
-    def _failed(self, request: Request, cluster: Cluster | None, error: Exception) -> HTMLResponse:
-        page = Page("failure.html", "Not possible", {"reason": sentence(error)}, status=status_of(error))
-        template = self._templates.get_template(page.template)
-        return HTMLResponse(template.render(self._context(request, cluster, page)), page.status)
+    async def _sign_out(self, request: Request) -> Response:
+        name = request.path_params["cluster"]
+        try:
+            await form_of(request)
+        except (WrongOptions, FirearrowError) as error:
+            return self._failed(request, name, error)
+        self._sessions.sign_out(request)
+        return RedirectResponse(f"/{name}/sign-in", SEE_OTHER)
 
-    def _context(self, request: Request, cluster: Cluster | None, page: Page) -> dict[str, Any]:
-        name = cluster.name if cluster is not None else self.clusters.first
+    def _html(self, request: Request, name: str, page: Page, cluster: Cluster | None = None) -> HTMLResponse:
+        template = self._templates.get_template(page.template)
+        return HTMLResponse(template.render(self._context(request, name, page, cluster)), page.status)
+
+    def _failed(self, request: Request, name: str, error: Exception) -> HTMLResponse:
+        status = status_of(error)
+        if status == UNFORESEEN:
+            log.error("page failed", extra={"path": request.url.path}, exc_info=error)
+        return self._html(request, name, _failure(error))
+
+    def _context(self, request: Request, name: str, page: Page, cluster: Cluster | None = None) -> dict[str, Any]:
+        user = self._sessions.user(request, name)
         return {
             **page.context,
             "title": page.title,
             "trail": page.trail,
             "is_live": page.is_live,
-            "base": f"/{name}",
+            "base": f"/{quote(name)}",
+            "name_of_cluster": name,
             "cluster": cluster,
             "clusters": self.clusters.names,
+            "user": user.access_key if user is not None else None,
+            "read_only": self._read_only,
             "here": request.url.path.removeprefix(f"/{name}"),
             "csrf": token_of(request),
             "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
@@ -168,6 +225,7 @@ class Console:
             number, before = sampler.number, ""
             while True:
                 number = await sampler.news(number)
+                view.cluster.touch()
                 html = await self._moving(view, make, number)
                 if html != before:
                     before = html
@@ -176,8 +234,8 @@ class Console:
         return StreamingResponse(events(), media_type=STREAM, headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
     async def _moving(self, view: View, make: Make, number: int) -> str:
-        """Render the moving part of a page once for all browsers that show it."""
-        key = (view.request.url.path, view.request.url.query)
+        """Render the moving part of a page once for all browsers of a user, so without a session's token."""
+        key = (view.cluster, view.request.url.path, view.request.url.query)
         known = self._renderings.get(key)
         if known is None or known[0] < number:
             self._renderings = {at: it for at, it in self._renderings.items() if it[0] >= number - 1}
@@ -188,11 +246,17 @@ class Console:
         try:
             page = await make(view)
         except Exception as error:
-            page = Page("failure.html", "Not possible", {"reason": sentence(error)})
+            log.debug("stream shows a failure", extra={"path": view.request.url.path, "error": error})
+            page = _failure(error)
         assert isinstance(page, Page), "files have no stream"
         template = self._templates.get_template(page.template)
-        context = template.new_context(self._context(view.request, view.cluster, page))
-        return "".join(template.blocks[LIVE](context))
+        context = self._context(view.request, view.cluster.name, page, view.cluster) | {TOKEN: ""}
+        return "".join(template.blocks[LIVE](template.new_context(context)))
+
+
+def _failure(error: Exception) -> Page:
+    status = status_of(error)
+    return Page("failure.html", "Not possible", {"reason": sentence(error), "status": status}, status=status)
 
 
 class Guarded:

@@ -20,9 +20,12 @@ from firearrow.clock import Clock
 from firearrow.console.operations import OpenCluster
 from firearrow.console.sampler import Sampler
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.wire.signature import Credentials
 
 GIVEN: Final = "cluster"
 """Name of a cluster that is no context."""
+UNUSED_SECONDS: Final = 3600.0
+"""Time without a page after which the cluster of a user is closed."""
 HEALTH_SECONDS: Final = 30.0
 HEALTH_COST_MAX: Final = 0.05
 """Share of the time that checks may take; those of large clusters run less often."""
@@ -44,7 +47,7 @@ class Health:
         return worst(self.findings)
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class Cluster:
     """An open cluster."""
 
@@ -53,8 +56,15 @@ class Cluster:
     admin: Admin
     clock: Clock
     sampler: Sampler
+    user: str | None = None
     limits: checks.Thresholds = LIMITS
     health: Health = field(default_factory=Health)
+    used: float = 0.0
+    """Monotonic time of the last page, in seconds."""
+
+    def touch(self) -> None:
+        """Note that somebody looks at it."""
+        self.used = self.clock.monotonic()
 
     @property
     def options(self) -> OpenCluster:
@@ -82,9 +92,15 @@ class Cluster:
 
 
 class Clusters:
-    """Clusters by their names. `running` opens and closes them, and watches them unless told otherwise."""
+    """Clusters by their names, each once for every user. `running` opens and closes them.
 
-    def __init__(self, options: ClusterOptions, clock: Clock, *, watches: bool = True) -> None:
+    ``needs_users`` makes all of them need a sign-in, not only the contexts that have a user. Without ``watches``, no
+    samples are taken; for agents.
+    """
+
+    def __init__(
+        self, options: ClusterOptions, clock: Clock, *, needs_users: bool = False, watches: bool = True
+    ) -> None:
         contexts = load_contexts()
         is_given = options.name_server is not None or not contexts.contexts
         self._targets: Final[Mapping[str, ClusterOptions]] = (
@@ -94,34 +110,61 @@ class Clusters:
         self.first: Final = chosen or next(iter(self._targets))
         self.names: Final = tuple(self._targets)
         self._clock: Final = clock
+        self._needs_users: Final = needs_users
         self._watches: Final = watches
-        self._open: dict[str, Cluster] = {}
+        self._open: dict[tuple[str, Credentials | None], tuple[Cluster, AsyncExitStack]] = {}
         self._opening = asyncio.Lock()
-        self._stack = AsyncExitStack()
         if self.first not in self._targets:
             raise ConfigError(f"there is no context {self.first!r}: the contexts are {', '.join(self.names)}")
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Open the first cluster for an ``async with`` block, and the others when they are wanted."""
-        async with self._stack:
-            await self.get(self.first)
+        """Open the first cluster for an ``async with`` block, if it needs no sign-in; others when a page needs them."""
+        closing = asyncio.create_task(self._close_unused())
+        try:
+            if not self.needs_user(self.first):
+                await self.get(self.first)
             yield
+        finally:
+            closing.cancel()
+            for _, stack in self._open.values():
+                await stack.aclose()
 
-    async def get(self, name: str) -> Cluster:
-        """Give the cluster with a name; KeyError for an unknown name."""
-        options = self._targets[name]
+    def target(self, name: str) -> Target:
+        """Give a cluster's name servers, user and encryption; KeyError for an unknown name."""
+        return self._targets[name].target()
+
+    def needs_user(self, name: str) -> bool:
+        """Tell whether a cluster needs a sign-in; KeyError for an unknown name."""
+        return self._needs_users or self.target(name).credentials is not None
+
+    async def get(self, name: str, user: Credentials | None = None) -> Cluster:
+        """Give a cluster as a user sees it; KeyError for an unknown name."""
+        target = self.target(name)._replace(credentials=user)
         async with self._opening:
-            if name not in self._open:
-                self._open[name] = await self._opened(name, options.target())
-        return self._open[name]
-
-    async def _opened(self, name: str, target: Target) -> Cluster:
-        admin = await self._stack.enter_async_context(Admin.of(*target))
-        cluster = Cluster(name, target, admin, self._clock, Sampler(admin, self._clock))
-        if self._watches:
-            await self._stack.enter_async_context(_in_background(cluster))
+            if (name, user) not in self._open:
+                self._open[name, user] = await self._opened(name, target)
+        cluster, _ = self._open[name, user]
+        cluster.touch()
         return cluster
+
+    async def _opened(self, name: str, target: Target) -> tuple[Cluster, AsyncExitStack]:
+        stack = AsyncExitStack()
+        admin = await stack.enter_async_context(Admin.of(*target))
+        user = target.credentials.access_key if target.credentials else None
+        cluster = Cluster(name, target, admin, self._clock, Sampler(admin, self._clock), user)
+        if self._watches:
+            await stack.enter_async_context(_in_background(cluster))
+        return cluster, stack
+
+    async def _close_unused(self) -> None:
+        """Close what users have left: each has samples of its own."""
+        while True:
+            await asyncio.sleep(UNUSED_SECONDS / 10)
+            then = self._clock.monotonic() - UNUSED_SECONDS
+            for key in [key for key, (cluster, _) in self._open.items() if key[1] and cluster.used < then]:
+                _, stack = self._open.pop(key)
+                await stack.aclose()
 
 
 @asynccontextmanager

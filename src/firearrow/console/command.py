@@ -33,6 +33,7 @@ async def console(
     name: Annotated[
         tuple[str, ...], valued("HOST", "also answer to this name of the host; may be repeated", name="--name")
     ] = (),
+    read_only: Annotated[bool, switch("change nothing; other addresses than 127.0.0.1 then need no users")] = False,
     state: State = None,
     inherited: Annotated[
         int | None, valued("FD", "of `firearrow serve`: a listening socket; ends with standard input", name="--socket")
@@ -48,11 +49,11 @@ async def console(
         raise ConfigError(f"the console needs {error.name}: pip install 'firearrow[console]'") from None
     clock, directory = SystemClock(), state or directory_of_state()
     changes = ChangeLog(directory, clock)
-    application = Console(
-        Clusters(cluster, clock), changes, key_in(directory), (*LOCAL_HOSTS, host, *name)
-    ).application()
+    hosts = (*LOCAL_HOSTS, host, *name)
+    clusters = Clusters(cluster, clock, needs_users=host not in LOCAL_HOSTS and not read_only)
+    pages = Console(clusters, changes, key_in(directory), clock, hosts, read_only=read_only)
     with _listening(host, port, inherited) as listening:
-        server = ConsoleServer(application)
+        server = ConsoleServer(pages.application())
         if inherited is None:
             print(f"console http://{endpoint(host, listening.getsockname()[1])}/", flush=True)
         else:

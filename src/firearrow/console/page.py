@@ -56,7 +56,7 @@ class View:
     @property
     def user(self) -> str:
         """Name in the log of changes."""
-        return LOCAL
+        return self.cluster.user or LOCAL
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -94,13 +94,19 @@ class Declared(NamedTuple):
     methods: Sequence[str] = ("GET",)
 
 
+class ReadOnly(FirearrowError):
+    """A change in a console that only shows."""
+
+
 def status_of(error: Exception) -> int:
     """Give the HTTP status for an error."""
     if isinstance(error, WrongOptions | ValueError):
         return 400
     if isinstance(error, NotFound | NothingFound):
         return 404
-    if isinstance(error, Foreign) or (isinstance(error, BrokerError) and error.code == ResponseCode.NO_PERMISSION):
+    if isinstance(error, Foreign | ReadOnly) or (
+        isinstance(error, BrokerError) and error.code == ResponseCode.NO_PERMISSION
+    ):
         return 403
     return 502 if isinstance(error, OSError | FirearrowError) else UNFORESEEN
 

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from firearrow.client.admin.calls import Part
+from firearrow.errors import BrokerError
 from firearrow.wire import fastjson, headers
 from firearrow.wire.admin_bodies import AuthAcl, AuthUserInfo
 from firearrow.wire.codes import RequestCode as Code
+from firearrow.wire.codes import ResponseCode
+
+PROBE: Final = "firearrow-probe"
 
 
 class Auth(Part):
     """Users and permissions."""
+
+    async def accepts(self, address: str) -> bool:
+        """Tell whether a broker accepts the user of this administrator, or a request without any.
+
+        The request ends a producer that does not exist, which needs no permission.
+        """
+        try:
+            header = headers.UnregisterClient(PROBE, producer_group=PROBE)
+            await self._calls.call(address, Code.UNREGISTER_CLIENT, header)
+        except BrokerError as error:
+            if error.code == ResponseCode.NO_PERMISSION:
+                return False
+            raise
+        return True
 
     async def create_user(self, address: str, user: AuthUserInfo) -> None:
         """Create a user."""
