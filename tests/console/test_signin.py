@@ -95,32 +95,20 @@ def test_a_session_from_before_the_sign_in_is_not_that_of_the_user(visitor: http
 
 
 def test_brokers_refuse_whom_nobody_has_signed_in(guarded: BlockingCluster, tmp_path: Path) -> None:
-    pages = console(tmp_path, guarded.name_server, needs_users=False)
-    with (
-        in_thread(lambda: served(pages.application())) as address,
-        httpx.Client(base_url=address, timeout=30) as client,
-    ):
+    with browsing(console(tmp_path, guarded.name_server, needs_users=False)) as client:
         answer = client.get("/cluster/topics/mine")
         assert answer.status_code == 403
 
 
 def test_without_access_control_no_password_can_be_checked(cluster: BlockingCluster, tmp_path: Path) -> None:
-    pages = console(tmp_path, cluster.name_server, needs_users=True)
-    with (
-        in_thread(lambda: served(pages.application())) as address,
-        httpx.Client(base_url=address, timeout=30) as client,
-    ):
+    with browsing(console(tmp_path, cluster.name_server, needs_users=True)) as client:
         answer = sign_in(client, "anybody", "anything")
         assert answer.status_code == 403
         assert "has no access control" in answer.text
 
 
 def test_a_console_that_only_shows_changes_nothing(cluster: BlockingCluster, tmp_path: Path) -> None:
-    pages = console(tmp_path, cluster.name_server, needs_users=False, read_only=True)
-    with (
-        in_thread(lambda: served(pages.application())) as address,
-        httpx.Client(base_url=address, timeout=30) as client,
-    ):
+    with browsing(console(tmp_path, cluster.name_server, needs_users=False, read_only=True)) as client:
         page = client.get("/cluster/do/topic-create?topic=t")
         token = re.search(r'name="csrf" value="(\w+)"', page.text)
         assert token is not None

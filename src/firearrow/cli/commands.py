@@ -31,6 +31,7 @@ COMMANDS: Final = (
     Listed("topic", "look at topics, create and delete them", "cluster.topics:app"),
     Listed("group", "look at consumer groups and their clients, create and delete groups", "cluster.groups:app"),
     Listed("message", "send, read, find, trace and resend messages", "messages.commands:app"),
+    Listed("sql", "run a query over the messages of topics, or over their typed tables", "messages.sql:sql"),
     Listed("lag", "show the lag of consumer groups, in messages and in time", "health.lag:lag"),
     Listed("offset", "look at the offsets of consumer groups, and reset them", "cluster.offsets:app"),
     Listed("dlq", "look at dead letters, and send them again", "messages.deadletters:app"),

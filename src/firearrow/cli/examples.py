@@ -128,6 +128,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow console -n 10.0.0.1:9876 --port 8088",
         "firearrow console --context production --host 0.0.0.0 --name console.example.com",
     ),
+    "firearrow sql": (
+        "firearrow sql 'SELECT tag, count(*) FROM orders GROUP BY tag'",
+        "firearrow sql \"SELECT body->>'$.customer' AS customer FROM orders\" --since 2026-11-01 --csv",
+        "firearrow sql 'SELECT sum(cents) FROM orders' --lake /srv/lake",
+    ),
     "firearrow mcp": (
         "firearrow mcp",
         "firearrow mcp --context production --http 8089",

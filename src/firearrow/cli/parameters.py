@@ -146,6 +146,11 @@ def moment(text: str) -> int:
         raise WrongValue(str(error)) from None
 
 
+def own_files(text: str) -> str:
+    """Give a directory or URI. It is a place of files: only who has the command line may name one, no browser."""
+    return text
+
+
 # --- Options that exclude or require each other ---
 
 

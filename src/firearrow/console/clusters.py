@@ -57,6 +57,8 @@ class Cluster:
     clock: Clock
     sampler: Sampler
     user: str | None = None
+    lake: str | None = None
+    """Directory or URI of typed tables."""
     limits: checks.Thresholds = LIMITS
     health: Health = field(default_factory=Health)
     used: float = 0.0
@@ -69,7 +71,7 @@ class Cluster:
     @property
     def options(self) -> OpenCluster:
         """Cluster as commands take it."""
-        return OpenCluster(opened=self.admin, where=self.target)
+        return OpenCluster(opened=self.admin, where=self.target, lake=self.lake)
 
     async def check_health(self) -> None:
         """Examine the cluster now."""
@@ -95,11 +97,17 @@ class Clusters:
     """Clusters by their names, each once for every user. `running` opens and closes them.
 
     ``needs_users`` makes all of them need a sign-in, not only the contexts that have a user. Without ``watches``, no
-    samples are taken; for agents.
+    samples are taken; for agents. ``lake`` has typed tables.
     """
 
     def __init__(
-        self, options: ClusterOptions, clock: Clock, *, needs_users: bool = False, watches: bool = True
+        self,
+        options: ClusterOptions,
+        clock: Clock,
+        *,
+        needs_users: bool = False,
+        watches: bool = True,
+        lake: str | None = None,
     ) -> None:
         contexts = load_contexts()
         is_given = options.name_server is not None or not contexts.contexts
@@ -112,6 +120,7 @@ class Clusters:
         self._clock: Final = clock
         self._needs_users: Final = needs_users
         self._watches: Final = watches
+        self._lake: Final = lake
         self._open: dict[tuple[str, Credentials | None], tuple[Cluster, AsyncExitStack]] = {}
         self._opening = asyncio.Lock()
         if self.first not in self._targets:
@@ -152,7 +161,7 @@ class Clusters:
         stack = AsyncExitStack()
         admin = await stack.enter_async_context(Admin.of(*target))
         user = target.credentials.access_key if target.credentials else None
-        cluster = Cluster(name, target, admin, self._clock, Sampler(admin, self._clock), user)
+        cluster = Cluster(name, target, admin, self._clock, Sampler(admin, self._clock), user, self._lake)
         if self._watches:
             await stack.enter_async_context(_in_background(cluster))
         return cluster, stack

@@ -10,8 +10,8 @@ from secrets import token_hex
 from typing import Annotated, Final
 
 from firearrow.cli.cluster.options import ANY, ClusterOptions
+from firearrow.cli.parameters import own_files, switch, valued
 from firearrow.cli.parameters import port as read_port
-from firearrow.cli.parameters import switch, valued
 from firearrow.cli.serving.consoleprocess import HOST, PORT
 from firearrow.cli.serving.standardinput import call_at_end
 from firearrow.clock import SystemClock
@@ -23,6 +23,7 @@ from firearrow.net.address import endpoint
 State = Annotated[
     Path | None, valued("DIR", "directory of the log of changes and of undo files (default: below ~/.local/state)")
 ]
+Lake = Annotated[str | None, valued("ROOT", "directory or URI of typed tables, for queries", own_files)]
 STATE: Final = "XDG_STATE_HOME"
 
 
@@ -34,6 +35,7 @@ async def console(
         tuple[str, ...], valued("HOST", "also answer to this name of the host; may be repeated", name="--name")
     ] = (),
     read_only: Annotated[bool, switch("change nothing; other addresses than 127.0.0.1 then need no users")] = False,
+    lake: Lake = None,
     state: State = None,
     inherited: Annotated[
         int | None, valued("FD", "of `firearrow serve`: a listening socket; ends with standard input", name="--socket")
@@ -50,7 +52,7 @@ async def console(
     clock, directory = SystemClock(), state or directory_of_state()
     changes = ChangeLog(directory, clock)
     hosts = (*LOCAL_HOSTS, host, *name)
-    clusters = Clusters(cluster, clock, needs_users=host not in LOCAL_HOSTS and not read_only)
+    clusters = Clusters(cluster, clock, needs_users=host not in LOCAL_HOSTS and not read_only, lake=lake)
     pages = Console(clusters, changes, key_in(directory), clock, hosts, read_only=read_only)
     with _listening(host, port, inherited) as listening:
         server = ConsoleServer(pages.application())
@@ -68,6 +70,7 @@ async def mcp(
         int | None,
         valued("PORT", "serve streamable HTTP on this port of 127.0.0.1 (default: standard input)", read_port),
     ] = None,
+    lake: Lake = None,
     state: State = None,
     cluster: ClusterOptions = ANY,
 ) -> None:
@@ -82,7 +85,7 @@ async def mcp(
         raise ConfigError(f"tools for agents need {error.name}: pip install 'firearrow[mcp]'") from None
     clock = SystemClock()
     changes = ChangeLog(state or directory_of_state(), clock)
-    server = Agents(Clusters(cluster, clock, watches=False), changes, allow_changes=allow_changes).server()
+    server = Agents(Clusters(cluster, clock, watches=False, lake=lake), changes, allow_changes=allow_changes).server()
     if http is None:
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())

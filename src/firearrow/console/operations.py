@@ -20,7 +20,7 @@ from firearrow.cli.cluster.options import ClusterOptions, Target
 from firearrow.cli.commands import PROGRAM
 from firearrow.cli.output.listing import Output
 from firearrow.cli.output.reports import Cell, Table
-from firearrow.cli.parameters import WrongOptions, options
+from firearrow.cli.parameters import WrongOptions, options, own_files
 from firearrow.cli.parser import END_OF_OPTIONS, CommandParser, parser_for
 from firearrow.client.admin import Admin
 
@@ -34,6 +34,8 @@ BODY: Final = "body"
 """Field that may be empty: without it, a command would wait for standard input."""
 _OWN: Final = ("cluster.", "output.")
 _SET: Final = ("apply", "preview")
+_PLACES: Final = (Path, own_files)
+"""Types of places of files."""
 
 
 class Operation(NamedTuple):
@@ -64,7 +66,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         *map(
             Operation,
             (
-                "check", "doctor", "lag", "errors", "cluster list", "broker list", "broker show", "broker stats",
+                "check", "doctor", "lag", "errors", "sql", "cluster list", "broker list", "broker show", "broker stats",
                 "topic list", "topic show", "topic stats", "topic routes", "group list", "group show",
                 "group clients", "message cat", "message get", "message trace", "offset get", "dlq list",
                 "dlq inspect", "config get",
@@ -117,7 +119,7 @@ def summary_of(operation: Operation) -> str:
 
 
 def _is_given(action: Action) -> bool:
-    return not (action.dest.startswith(_OWN) or action.dest in _SET or action.type is Path)
+    return not (action.dest.startswith(_OWN) or action.dest in _SET or action.type in _PLACES)
 
 
 def _field(action: Action, parser: CommandParser) -> Field:
@@ -148,6 +150,24 @@ class Ran(NamedTuple):
         return self.tables[0]
 
 
+@options
+class OpenCluster(ClusterOptions):
+    """A cluster whose administrator is open already."""
+
+    opened: Admin
+    where: Target
+    lake: str | None = None
+
+    def target(self) -> Target:
+        """Give the cluster."""
+        return self.where
+
+    @asynccontextmanager
+    async def admin(self) -> AsyncIterator[Admin]:
+        """Give the administrator, which stays open."""
+        yield self.opened
+
+
 @dataclass(frozen=True, slots=True)
 class Change:
     """Permission to change a cluster, and the undo file to write."""
@@ -157,11 +177,7 @@ class Change:
 
 
 async def run(
-    operation: Operation,
-    values: Values,
-    cluster: ClusterOptions,
-    change: Change | None = None,
-    file: Path | None = None,
+    operation: Operation, values: Values, cluster: OpenCluster, change: Change | None = None, file: Path | None = None
 ) -> Ran:
     """Run an operation. Without ``change``, a change is only previewed.
 
@@ -183,6 +199,8 @@ async def run(
         given["preview"] = not applies
     elif operation.changes and not applies:
         return Ran([_intention(operation, values)], 0)
+    if "lake" in given:
+        given["lake"] = cluster.lake
     if change is not None and "undo_file" in given:
         given["undo_file"] = change.undo_file
     function = parser.function
@@ -244,20 +262,3 @@ class Captured(Output):
     def shown(self) -> list[Table]:
         """Give the tables; one without rows for a command that found nothing to print."""
         return self.kept or [Table("", (), [])]
-
-
-@options
-class OpenCluster(ClusterOptions):
-    """A cluster whose administrator is open already."""
-
-    opened: Admin
-    where: Target
-
-    def target(self) -> Target:
-        """Give the cluster."""
-        return self.where
-
-    @asynccontextmanager
-    async def admin(self) -> AsyncIterator[Admin]:
-        """Give the administrator, which stays open."""
-        yield self.opened

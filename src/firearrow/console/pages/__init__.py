@@ -3,6 +3,6 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import api, changes, groups, overview, topics
+from firearrow.console.pages import api, changes, groups, overview, sql, topics
 
-PAGES: Final[tuple[Declared, ...]] = (*overview.PAGES, *topics.PAGES, *groups.PAGES, *changes.PAGES, *api.PAGES)
+PAGES: Final[tuple[Declared, ...]] = (*overview.PAGES, *topics.PAGES, *groups.PAGES, *changes.PAGES, *api.PAGES, *sql.PAGES)
