@@ -38,7 +38,7 @@ SHARING = {
     *(
         f"tests/interop/test_{name}.py"
         for name in (
-            "commands", "controller", "differ", "exactlyonce", "pipeline", "pop", "pop_calls", "pop_traps",
+            "commands", "console", "controller", "differ", "exactlyonce", "pipeline", "pop", "pop_calls", "pop_traps",
             "python_client", "python_consumers", "timing", "traps",
         )
     ),

@@ -46,7 +46,7 @@ def serving(store: Path, *settings: str, within: tuple[str, ...] = ()) -> Iterat
     options = [part for pair in (*SIZES, *settings) for part in ("--set", pair)]
     command = [
         *within, sys.executable, "-m", "firearrow", "serve", "--store", str(store),
-        "--namesrv-port", "0", "--broker-port", "0", *options,
+        "--namesrv-port", "0", "--broker-port", "0", "--no-console", *options,
     ]  # fmt: skip
     with (store.parent / "broker.log").open("a") as log:
         environment = {k: v for k, v in os.environ.items() if k != "NAMESRV_ADDR"}

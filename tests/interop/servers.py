@@ -141,7 +141,7 @@ def _firearrow(
     broker_port = broker_port or free_port(-2, 0, 1)
     ports = ["--broker-port", str(broker_port)]
     keys = [word for key, value in settings.items() for word in ("--set", f"{key}={value}")]
-    servers = ["broker"] if "namesrvAddr" in settings else ["serve", "--namesrv-port", "0"]
+    servers = ["broker"] if "namesrvAddr" in settings else ["serve", "--namesrv-port", "0", "--no-console"]
     command = [sys.executable, "-m", "firearrow", *servers, "--store", str(store), *ports, *keys]
     with running(command, logs / "firearrow.log") as process:
         words = process.wait_for_line("ready ").split()

@@ -32,6 +32,7 @@ ICEBERG_SOURCES = HERE / "icebergcatalog"
 GRPC_JAVA_SOURCES = HERE / "grpcclients" / "java"
 GRPC_GO_SOURCES = HERE / "grpcclients" / "go"
 GRPC_NODE_SOURCES = HERE / "grpcclients" / "node"
+BROWSER_SOURCES = HERE / "browser"
 GRPC_RUST_SOURCES = HERE / "grpcclients" / "rust"
 
 # What RocketMQ's own start scripts open to its store and to Netty.
@@ -92,6 +93,12 @@ def grpc_node_command() -> list[str]:
     require("node", "npm")
     sources = GRPC_NODE_SOURCES
     return ["node", str(_cached("interop-grpc-node", _fingerprint(sources), _build_node) / "program.js")]
+
+
+def browser() -> Path:
+    """Return the directory with Chromium as ``chromium``, its libraries below ``lib``, and ``axe.min.js``."""
+    require("node", "npm")
+    return _cached("interop-browser", _fingerprint(BROWSER_SOURCES), _build_browser)
 
 
 def grpc_rust_program() -> Path:
@@ -196,6 +203,13 @@ def _build_node(home: Path) -> None:
     _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], home, home)
 
 
+def _build_browser(home: Path) -> None:
+    shutil.copytree(BROWSER_SOURCES, home, dirs_exist_ok=True)
+    _run(["npm", "ci", "--ignore-scripts", "--no-audit", "--no-fund"], home, home)
+    _run(["node", "unpack.js"], home, home)
+    shutil.rmtree(home / "node_modules")
+
+
 def _build_rust(home: Path) -> None:
     target = ("--target-dir", str(home / "target"))
     _run(["cargo", "build", "--quiet", "--locked", *target], home, GRPC_RUST_SOURCES)
@@ -227,3 +241,4 @@ if __name__ == "__main__":
     grpc_java_command(Path())
     grpc_go_program()
     grpc_node_command()
+    browser()

@@ -63,7 +63,7 @@ def running(
 def serving(
     store: Path, *arguments: str, before: Callable[[], None] = _terminal, stdin: int | None = None
 ) -> AbstractContextManager[subprocess.Popen[str]]:
-    ports = ("--namesrv-port", "0", "--broker-port", "0")
+    ports = ("--namesrv-port", "0", "--broker-port", "0", "--no-console")
     return running("serve", "--store", str(store), *ports, *arguments, before=before, stdin=stdin)
 
 
@@ -249,7 +249,9 @@ def test_a_second_broker_on_the_store_is_refused(tmp_path: Path) -> None:
 def test_a_port_in_use_is_named(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
-        with running("serve", "--store", str(tmp_path), "--namesrv-port", "0", "--broker-port", str(port)) as process:
+        with running(
+            "serve", "--no-console", "--store", str(tmp_path), "--namesrv-port", "0", "--broker-port", str(port)
+        ) as process:
             out, err = process.communicate(timeout=STOP_SECONDS_MAX)
     assert (process.returncode, out) == (1, "")
     assert f"127.0.0.1:{port}: Address already in use" in last_line(err)

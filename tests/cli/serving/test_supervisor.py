@@ -41,7 +41,7 @@ def start(process: subprocess.Popen[str]) -> tuple[str, str, str]:
 
 
 def two(store: Path, *words: str) -> tuple[str, ...]:
-    ports = ("--namesrv-port", "0", "--broker-port", "0")
+    ports = ("--namesrv-port", "0", "--broker-port", "0", "--no-console")
     return ("serve", "--brokers", "2", "--store", str(store), *ports, *words)
 
 

@@ -1,0 +1,203 @@
+"""The console in Chromium: tasks of an operator, from the first page on, with links and forms alone.
+
+After each task no script has failed, nothing was requested from elsewhere, and the rules of accessibility (axe-core)
+find nothing serious.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
+
+from firearrow.cli.cluster.options import ClusterOptions
+from firearrow.client.blocking import Producer
+from firearrow.clock import SystemClock
+from firearrow.console.app import Console
+from firearrow.console.changes import ChangeLog
+from firearrow.console.clusters import Clusters
+from tests.console.conftest import served
+from tests.interop.servers import SMALL_FILES, Server, serve
+from tests.interop.toolchain import browser as browser_files
+from tests.net.background import in_thread
+
+OPTIONS = ("--no-sandbox", "--no-zygote", "--headless=shell", "--disable-gpu")
+SERIOUS = ("serious", "critical")
+LOCALE = "en-GB"
+AXE = """async () => (await axe.run({resultTypes: ["violations"]})).violations
+    .map(it => [it.impact, it.id, it.nodes[0].html])"""
+
+
+def command(*words: str) -> None:
+    """Run a command in a process of its own: Playwright's loop runs in this thread."""
+    subprocess.run([sys.executable, "-m", "firearrow", *words], check=True, capture_output=True)
+
+
+@pytest.fixture(scope="module")
+def chromium() -> Iterator[Browser]:
+    """Chromium for all tests."""
+    files = browser_files()
+    libraries = f"{files / 'lib'}:{os.environ.get('LD_LIBRARY_PATH', '')}"
+    with sync_playwright() as playwright:
+        started = playwright.chromium.launch(
+            executable_path=files / "chromium", args=list(OPTIONS), env={**os.environ, "LD_LIBRARY_PATH": libraries}
+        )
+        yield started
+        started.close()
+
+
+class Visitor:
+    """A person with a browser in front of a console."""
+
+    def __init__(self, page: Page, address: str) -> None:
+        self.page = page
+        self.address = address
+        self.faults: list[str] = []
+        page.on("pageerror", lambda error: self.faults.append(f"script: {error}"))
+        page.on("console", lambda line: self.faults.append(line.text) if line.type == "error" else None)
+        page.on("request", self._requested)
+
+    def _requested(self, request: Request) -> None:
+        if not request.url.startswith((self.address, "data:")):
+            self.faults.append(f"requested from elsewhere: {request.url}")
+
+    def goes(self, *links: str) -> Page:
+        """Begin at the first page, and follow links."""
+        self.page.goto(self.address)
+        for link in links:
+            self.page.get_by_role("link", name=link, exact=True).first.click()
+        return self.page
+
+    def check(self) -> None:
+        """Assert that the page has no fault."""
+        self.page.evaluate((browser_files() / "axe.min.js").read_text())
+        found = self.page.evaluate(AXE)
+        assert [it for it in found if it[0] in SERIOUS] == []
+        assert self.faults == []
+
+
+@pytest.fixture(scope="module", params=["firearrow", "real"])
+def served_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
+    """Cluster of Firearrow or RocketMQ: topic ``orders`` with messages, group ``billing``."""
+    root = tmp_path_factory.mktemp(request.param)
+    keys = {**SMALL_FILES, "enablePropertyFilter": "true"}
+    with serve(request.param, root / "store", root / "logs", settings=keys) as server:
+        for words in (["topic", "create", "orders", "--queues", "2"], ["group", "create", "billing"]):
+            command(*words, "-n", server.namesrv)
+        with Producer(server.namesrv, group="shop") as producer:
+            for number in range(5):
+                producer.send("orders", f'{{"order": {number}}}', tag="paid", key=f"k{number}")
+        command("offset", "reset", "billing", "orders", "--to", "earliest", "--apply", "-n", server.namesrv)
+        yield server
+
+
+@pytest.fixture(scope="module")
+def console_address(served_cluster: Server, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    """Address of a console of the cluster."""
+    clock = SystemClock()
+    clusters = Clusters(ClusterOptions(name_server=served_cluster.namesrv), clock)
+    pages = Console(clusters, ChangeLog(tmp_path_factory.mktemp("state"), clock), "key", clock)
+    with in_thread(lambda: served(pages.application())) as address:
+        yield address
+
+
+@pytest.fixture
+def visitor(chromium: Browser, console_address: str) -> Iterator[Visitor]:
+    """Visitor who has done nothing wrong at the end."""
+    with chromium.new_context(locale=LOCALE) as context:
+        person = Visitor(context.new_page(), console_address)
+        yield person
+        person.check()
+
+
+def test_1_how_the_cluster_is(visitor: Visitor) -> None:
+    page = visitor.goes()
+    expect(page.get_by_role("heading", name="Overview")).to_be_visible()
+    expect(page.locator("#live")).to_contain_text("Health")
+    expect(page.get_by_role("row").filter(has_text="127.0.0.1:").first).to_be_visible(timeout=20_000)
+
+
+def test_2_topics_with_rate_and_lag(visitor: Visitor) -> None:
+    page = visitor.goes("Topics")
+    row = page.get_by_role("row").filter(has_text="orders")
+    expect(row).to_contain_text("5", timeout=20_000)
+
+
+def test_3_a_topic_with_its_queues(visitor: Visitor) -> None:
+    page = visitor.goes("Topics", "orders")
+    expect(page.get_by_role("heading", name="orders", exact=True)).to_be_visible()
+    expect(page.locator("#live")).to_contain_text("Queues")
+
+
+def test_7_groups_by_lag(visitor: Visitor) -> None:
+    page = visitor.goes("Groups")
+    row = page.get_by_role("row").filter(has_text="billing")
+    expect(row).to_contain_text("5", timeout=20_000)
+    page.get_by_role("link", name="lag", exact=True).click()
+    expect(page).to_have_url(f"{visitor.address}/cluster/groups?sort=-lag")
+
+
+def test_8_why_a_group_does_not_consume(visitor: Visitor) -> None:
+    page = visitor.goes("Groups", "billing")
+    expect(page.locator("#live")).to_contain_text("no client is connected")
+    expect(page.locator("#live")).to_contain_text("Start a consumer of this group")
+
+
+def test_10_offsets_are_moved_and_moved_back(visitor: Visitor) -> None:
+    page = visitor.goes("Groups", "billing", "Reset offsets")
+    page.locator("main [name=topic]").fill("orders")
+    page.locator("main [name=to]").fill("latest")
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.get_by_text("would be moved").first).to_be_visible()
+    visitor.check()
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("done", exact=True)).to_be_visible()
+    page.get_by_role("link", name="Undo").click()
+    page.get_by_role("button", name="Undo it").click()
+    expect(page.get_by_text("done", exact=True)).to_be_visible()
+    page.get_by_role("link", name="All changes").click()
+    expect(page.get_by_role("row").filter(has_text="offset undo")).to_have_count(1)
+
+
+def test_17_a_topic_is_made_and_deleted(visitor: Visitor) -> None:
+    page = visitor.goes("Topics", "New topic")
+    page.locator("main [name=topic]").fill("brand-new")
+    page.locator("main [name=queues]").fill("3")
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.get_by_text("would be made")).to_be_visible()
+    page.get_by_role("button", name="Apply").click()
+    page = visitor.goes("Topics", "brand-new", "Delete")
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.get_by_text("Messages can't be brought back")).to_be_visible()
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("link", name="Undo")).to_be_visible()
+
+
+def test_23_sql(visitor: Visitor) -> None:
+    page = visitor.goes("SQL")
+    page.locator("main [name=query]").fill("SELECT sum((body->>'$.order')::int) AS total FROM orders")
+    page.get_by_role("button", name="Run").click()
+    expect(page.get_by_role("cell", name="10")).to_be_visible()
+
+
+def test_figures_move_by_themselves(visitor: Visitor, served_cluster: Server) -> None:
+    page = visitor.goes("Topics")
+    row = page.get_by_role("row").filter(has_text="moving")
+    command("topic", "create", "moving", "--queues", "1", "-n", served_cluster.namesrv)
+    expect(row).to_have_count(1, timeout=30_000)
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [400, 2000])
+def test_pages_fit(chromium: Browser, console_address: str, scheme: Any, width: int) -> None:
+    with chromium.new_context(locale=LOCALE, viewport={"width": width, "height": 800}, color_scheme=scheme) as context:
+        person = Visitor(context.new_page(), console_address)
+        for path in ("/", "/topics", "/topics/orders", "/groups/billing", "/do/topic-create", "/sql", "/sign-in"):
+            person.page.goto(f"{console_address}/cluster{path}")
+            person.check()
+            assert person.page.evaluate("document.documentElement.scrollWidth") <= width
