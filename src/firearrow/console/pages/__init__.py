@@ -5,4 +5,11 @@ from typing import Final
 from firearrow.console.page import Declared
 from firearrow.console.pages import api, changes, groups, overview, sql, topics
 
-PAGES: Final[tuple[Declared, ...]] = (*overview.PAGES, *topics.PAGES, *groups.PAGES, *changes.PAGES, *api.PAGES, *sql.PAGES)
+PAGES: Final[tuple[Declared, ...]] = (
+    *overview.PAGES,
+    *topics.PAGES,
+    *groups.PAGES,
+    *changes.PAGES,
+    *api.PAGES,
+    *sql.PAGES,
+)
