@@ -69,6 +69,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow message cat orders --since 2026-01-31T08:00:00 --json",
         "firearrow message cat orders --tag 'paid || refunded' --limit 10",
     ),
+    "firearrow message list": (
+        "firearrow message list orders --limit 10",
+        "firearrow message list orders --property region=eu --containing A-7",
+    ),
     "firearrow message tail": ("firearrow message tail orders --last 2",),
     "firearrow message get": (
         "firearrow message get 7F000001004218B4AAC216E4F3D60000 --topic orders",
