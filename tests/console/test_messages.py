@@ -90,7 +90,7 @@ def test_one_queue_from_an_offset(browser: httpx.Client) -> None:
         ({"above": "nonsense"}, "is not BROKER:QUEUE:OFFSET"),
         ({"queue": "99"}, "has no such queue"),
         ({"since": "yesterday"}, "is not a time like"),
-        ({"sql": "((", "queue": "0"}, "SQL"),
+        ({"sql": "((", "queue": "0"}, "a value, a name"),
     ],
 )
 def test_wrong_values_are_a_sentence(browser: httpx.Client, values: dict[str, str], reason: str) -> None:

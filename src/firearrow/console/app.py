@@ -7,8 +7,8 @@ the cluster's sampler has news; all browsers with the same page share one render
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import aclosing, asynccontextmanager
 from importlib.resources import files
 from typing import Any, Final
 
@@ -25,7 +25,7 @@ from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.output.reports import Cell, in_bytes, in_time, shown
 from firearrow.cli.parameters import WrongOptions
 from firearrow.console.clusters import Cluster, Clusters
-from firearrow.console.page import NAVIGATION, Make, Page, View
+from firearrow.console.page import NAVIGATION, Follow, Make, Page, View
 from firearrow.console.pages import PAGES
 from firearrow.console.vendored import asset
 from firearrow.errors import BrokerError, FirearrowError, NotFound
@@ -90,7 +90,10 @@ class Console:
         routes: list[BaseRoute] = [
             Route("/", self._root),
             Route("/static/{name}", static),
-            Mount("/{cluster}", routes=[Route(it.path, self._endpoint(it.make), methods=it.methods) for it in PAGES]),
+            Mount(
+                "/{cluster}",
+                routes=[Route(it.path, self._endpoint(it.make, it.follow), methods=it.methods) for it in PAGES],
+            ),
         ]
         return Starlette(
             routes=routes,
@@ -110,7 +113,7 @@ class Console:
     async def _missing(self, request: Request, _: Exception) -> Response:
         return self._failed(request, None, NothingFound("There is no such page."))
 
-    def _endpoint(self, make: Make) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, make: Make, follow: Follow | None) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             name = request.path_params["cluster"]
             try:
@@ -122,7 +125,7 @@ class Console:
             view = View(request, cluster)
             try:
                 if STREAM in request.headers.get("accept", ""):
-                    return self._stream(view, make)
+                    return _streamed(self._followed(view, follow) if follow else self._sampled(view, make))
                 page = await make(view)
                 return page if isinstance(page, Response) else self._shown(view, page)
             except Exception as error:  # a reader gets a page with a sentence for any exception
@@ -155,18 +158,23 @@ class Console:
 
     # --- Streams: the moving part of a page, again for each sample ---
 
-    def _stream(self, view: View, make: Make) -> Response:
-        async def events() -> AsyncIterator[str]:
-            sampler = view.cluster.sampler
-            number, before = sampler.number, ""
-            while True:
-                number = await sampler.news(number)
-                html = await self._moving(view, make, number)
-                if html != before:
-                    before = html
-                    yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
+    async def _sampled(self, view: View, make: Make) -> AsyncGenerator[str, None]:
+        sampler = view.cluster.sampler
+        number, before = sampler.number, ""
+        while True:
+            number = await sampler.news(number)
+            html = await self._moving(view, make, number)
+            if html != before:
+                before = html
+                yield html
 
-        return StreamingResponse(events(), media_type=STREAM, headers={"Cache-Control": "no-store", "Vary": "Accept"})
+    async def _followed(self, view: View, follow: Follow) -> AsyncGenerator[str, None]:
+        try:
+            async with aclosing(follow(view)) as pages:
+                async for page in pages:
+                    yield self._part(view, page)
+        except Exception as error:
+            yield self._part(view, Page("failure.html", "Not possible", {"reason": sentence(error)}))
 
     async def _moving(self, view: View, make: Make, number: int) -> str:
         """Render the moving part of a page once for all browsers that show it."""
@@ -183,9 +191,23 @@ class Console:
         except Exception as error:
             page = Page("failure.html", "Not possible", {"reason": sentence(error)})
         assert isinstance(page, Page), "files have no stream"
+        return self._part(view, page)
+
+    def _part(self, view: View, page: Page) -> str:
         template = self._templates.get_template(page.template)
         context = template.new_context(self._context(view.request, view.cluster, page))
         return "".join(template.blocks[LIVE](context))
+
+
+def _streamed(parts: AsyncGenerator[str, None]) -> Response:
+    """Send moving parts as events until the browser goes away."""
+
+    async def events() -> AsyncIterator[str]:
+        async with aclosing(parts):
+            async for html in parts:
+                yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
+
+    return StreamingResponse(events(), media_type=STREAM, headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
 
 class Guarded:

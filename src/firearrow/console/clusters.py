@@ -19,6 +19,7 @@ from firearrow.client.diagnosis.findings import Finding, Level, by_gravity, wors
 from firearrow.clock import Clock
 from firearrow.console.operations import OpenCluster
 from firearrow.console.sampler import Sampler
+from firearrow.console.tails import Tails
 from firearrow.errors import ConfigError, FirearrowError
 
 GIVEN: Final = "cluster"
@@ -55,6 +56,7 @@ class Cluster:
     sampler: Sampler
     limits: checks.Thresholds = LIMITS
     health: Health = field(default_factory=Health)
+    tails: Tails = field(default_factory=Tails)
 
     @property
     def options(self) -> OpenCluster:
@@ -128,6 +130,7 @@ async def _in_background(cluster: Cluster) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        tasks += cluster.tails.tasks()
         for task in tasks:
             task.cancel()
         for task in tasks:

@@ -3,6 +3,6 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import groups, messages, overview, topics
+from firearrow.console.pages import groups, messages, overview, tail, topics
 
-PAGES: Final[tuple[Declared, ...]] = (*overview.PAGES, *topics.PAGES, *groups.PAGES, *messages.PAGES)
+PAGES: Final[tuple[Declared, ...]] = (*overview.PAGES, *topics.PAGES, *groups.PAGES, *messages.PAGES, *tail.PAGES)
