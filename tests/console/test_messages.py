@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from datetime import UTC, datetime, timedelta
-from html import unescape
 
 import httpx
 import pytest
 
 from firearrow.client.blocking import Producer
 from firearrow.testing import BlockingCluster
+from tests.console.pagelinks import link_to
 
 LIST = "/cluster/topics/parts/messages"
 
@@ -34,20 +34,14 @@ def numbers(text: str) -> list[int]:
     return [int(found) for found in re.findall(r"body &lt;(\d)&gt;", text)]
 
 
-def link(text: str, title: str) -> str:
-    found = re.search(rf'href="([^"]*)" rel="[a-z]+">{title} part<', text)
-    assert found, f"there is a {title.lower()} part"
-    return unescape(found[1])
-
-
 def test_parts_follow_each_other_in_both_orders(browser: httpx.Client) -> None:
     for order, expected in (("", [8, 7, 6, 5, 4, 3, 2, 1, 0]), ("oldest", [0, 1, 2, 3, 4, 5, 6, 7, 8])):
         first = browser.get(LIST, params={"order": order, "limit": "4"}).text
-        second = browser.get(link(first, "Next")).text
-        third = browser.get(link(second, "Next")).text
+        second = browser.get(link_to(first, "Next part")).text
+        third = browser.get(link_to(second, "Next part")).text
         assert [*numbers(first), *numbers(second), *numbers(third)] == expected
         assert "Next part" not in third
-        assert numbers(browser.get(link(third, "Previous")).text) == expected[4:8]
+        assert numbers(browser.get(link_to(third, "Previous part")).text) == expected[4:8]
         assert "Previous part" not in first
 
 

@@ -79,6 +79,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow message get --topic orders --key o-17",
     ),
     "firearrow message trace": ("firearrow message trace 7F000001004218B4AAC216E4F3D60000",),
+    "firearrow message way": ("firearrow message way 7F000001004218B4AAC216E4F3D60000 --topic orders",),
     "firearrow message resend": ("firearrow message resend 7F000001004218B4AAC216E4F3D60000 --topic orders --apply",),
     "firearrow lag": ("firearrow lag", "firearrow lag billing --by queue", "firearrow lag billing --filtered --json"),
     "firearrow offset": ("firearrow offset get billing", "firearrow offset reset billing orders --to latest"),

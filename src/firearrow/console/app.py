@@ -173,7 +173,7 @@ class Console:
             async with aclosing(follow(view)) as pages:
                 async for page in pages:
                     yield self._part(view, page)
-        except Exception as error:
+        except (OSError, FirearrowError, WrongOptions, ValueError) as error:
             yield self._part(view, Page("failure.html", "Not possible", {"reason": sentence(error)}))
 
     async def _moving(self, view: View, make: Make, number: int) -> str:

@@ -16,6 +16,7 @@ from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.messages.browsing import QUEUES_MAX, Wanted, edges_of, part, positions_in, tables_of, with_key
 from firearrow.cli.messages.reading import ALL, follow, places, read, span
 from firearrow.cli.messages.resending import COLUMNS, Resend, fields_of, line_of, resend_all, row_of
+from firearrow.cli.messages.ways import way_of
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment
 from firearrow.cli.parameters import (
@@ -325,6 +326,21 @@ async def trace(
         for it in sorted(steps, key=lambda it: (it.kind != "Pub", it.time_ms))
     ]
     output.show(Table("Trace", TRACE, rows))
+
+
+@app.command("way")
+async def way(
+    message_id: Annotated[str, valued("ID", "its id: the sender's, or that by offset")],
+    /,
+    *,
+    topic: Annotated[str | None, valued("NAME", "topic; not needed with an id by offset", names_of="topics")] = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Show the way of a message: sent, stored, and how far each group is with it."""
+    async with cluster.admin() as admin:
+        table = await way_of(admin, await message_of(admin, message_id, topic))
+    output.show(table)
 
 
 @app.command("resend")

@@ -3,6 +3,13 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import groups, messages, overview, tail, topics
+from firearrow.console.pages import groups, message, messages, overview, tail, topics
 
-PAGES: Final[tuple[Declared, ...]] = (*overview.PAGES, *topics.PAGES, *groups.PAGES, *messages.PAGES, *tail.PAGES)
+PAGES: Final[tuple[Declared, ...]] = (
+    *overview.PAGES,
+    *topics.PAGES,
+    *groups.PAGES,
+    *messages.PAGES,
+    *message.PAGES,
+    *tail.PAGES,
+)
