@@ -3,7 +3,7 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import groups, message, messages, overview, tail, topics
+from firearrow.console.pages import find, groups, message, messages, overview, sending, tail, topics
 
 PAGES: Final[tuple[Declared, ...]] = (
     *overview.PAGES,
@@ -12,4 +12,6 @@ PAGES: Final[tuple[Declared, ...]] = (
     *messages.PAGES,
     *message.PAGES,
     *tail.PAGES,
+    *find.PAGES,
+    *sending.PAGES,
 )
