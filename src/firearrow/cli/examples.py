@@ -69,12 +69,17 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow message cat orders --since 2026-01-31T08:00:00 --json",
         "firearrow message cat orders --tag 'paid || refunded' --limit 10",
     ),
+    "firearrow message list": (
+        "firearrow message list orders --limit 10",
+        "firearrow message list orders --property region=eu --containing A-7",
+    ),
     "firearrow message tail": ("firearrow message tail orders --last 2",),
     "firearrow message get": (
         "firearrow message get 7F000001004218B4AAC216E4F3D60000 --topic orders",
         "firearrow message get --topic orders --key o-17",
     ),
     "firearrow message trace": ("firearrow message trace 7F000001004218B4AAC216E4F3D60000",),
+    "firearrow message way": ("firearrow message way 7F000001004218B4AAC216E4F3D60000 --topic orders",),
     "firearrow message resend": ("firearrow message resend 7F000001004218B4AAC216E4F3D60000 --topic orders --apply",),
     "firearrow lag": ("firearrow lag", "firearrow lag billing --by queue", "firearrow lag billing --filtered --json"),
     "firearrow offset": ("firearrow offset get billing", "firearrow offset reset billing orders --to latest"),

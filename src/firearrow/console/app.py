@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import aclosing, asynccontextmanager
 from importlib.resources import files
 from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
@@ -32,7 +32,7 @@ from firearrow.clock import Clock
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster, Clusters
 from firearrow.console.forms import TOKEN, first, form_of, token_of
-from firearrow.console.page import NAVIGATION, UNFORESEEN, Make, Page, ReadOnly, View, status_of
+from firearrow.console.page import NAVIGATION, UNFORESEEN, Follow, Make, Page, ReadOnly, View, status_of
 from firearrow.console.pages import PAGES
 from firearrow.console.signin import Sessions
 from firearrow.console.vendored import asset
@@ -107,7 +107,10 @@ class Console:
             Route("/static/{name}", static),
             Route("/{cluster}/sign-in", self._sign_in, methods=["GET", "POST"]),
             Route("/{cluster}/sign-out", self._sign_out, methods=["POST"]),
-            Mount("/{cluster}", routes=[Route(it.path, self._endpoint(it.make), methods=it.methods) for it in PAGES]),
+            Mount(
+                "/{cluster}",
+                routes=[Route(it.path, self._endpoint(it.make, it.follow), methods=it.methods) for it in PAGES],
+            ),
         ]
         session = Middleware(
             SessionMiddleware, secret_key=self._key, session_cookie="firearrow", max_age=None, same_site="strict"
@@ -132,7 +135,7 @@ class Console:
     async def _missing(self, request: Request, _: Exception) -> Response:
         return self._failed(request, self.clusters.first, NothingFound("There is no such page."))
 
-    def _endpoint(self, make: Make) -> Callable[[Request], Awaitable[Response]]:
+    def _endpoint(self, make: Make, follow: Follow | None) -> Callable[[Request], Awaitable[Response]]:
         async def endpoint(request: Request) -> Response:
             name = request.path_params["cluster"]
             if name not in self.clusters.names:
@@ -148,7 +151,7 @@ class Console:
                     raise ReadOnly("This console only shows: it was started with --read-only.")
                 view = View(request, await self.clusters.get(name, user))
                 if STREAM in request.headers.get("accept", ""):
-                    return self._stream(view, make)
+                    return _streamed(self._followed(view, follow) if follow else self._sampled(view, make))
                 page = await make(view)
                 return page if isinstance(page, Response) else self._html(request, name, page, view.cluster)
             except Exception as error:  # a reader gets a page with a sentence for any exception
@@ -219,19 +222,25 @@ class Console:
 
     # --- Streams: the moving part of a page, again for each sample ---
 
-    def _stream(self, view: View, make: Make) -> Response:
-        async def events() -> AsyncIterator[str]:
-            sampler = view.cluster.sampler
-            number, before = sampler.number, ""
-            while True:
-                number = await sampler.news(number)
-                view.cluster.touch()
-                html = await self._moving(view, make, number)
-                if html != before:
-                    before = html
-                    yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
+    async def _sampled(self, view: View, make: Make) -> AsyncGenerator[str, None]:
+        sampler = view.cluster.sampler
+        number, before = sampler.number, ""
+        while True:
+            number = await sampler.news(number)
+            view.cluster.touch()
+            html = await self._moving(view, make, number)
+            if html != before:
+                before = html
+                yield html
 
-        return StreamingResponse(events(), media_type=STREAM, headers={"Cache-Control": "no-store", "Vary": "Accept"})
+    async def _followed(self, view: View, follow: Follow) -> AsyncGenerator[str, None]:
+        try:
+            async with aclosing(follow(view)) as pages:
+                async for page in pages:
+                    view.cluster.touch()
+                    yield self._part(view, page)
+        except (OSError, FirearrowError, WrongOptions, ValueError) as error:
+            yield self._part(view, _failure(error))
 
     async def _moving(self, view: View, make: Make, number: int) -> str:
         """Render the moving part of a page once for all browsers of a user, so without a session's token."""
@@ -249,6 +258,9 @@ class Console:
             log.debug("stream shows a failure", extra={"path": view.request.url.path, "error": error})
             page = _failure(error)
         assert isinstance(page, Page), "files have no stream"
+        return self._part(view, page)
+
+    def _part(self, view: View, page: Page) -> str:
         template = self._templates.get_template(page.template)
         context = self._context(view.request, view.cluster.name, page, view.cluster) | {TOKEN: ""}
         return "".join(template.blocks[LIVE](template.new_context(context)))
@@ -257,6 +269,17 @@ class Console:
 def _failure(error: Exception) -> Page:
     status = status_of(error)
     return Page("failure.html", "Not possible", {"reason": sentence(error), "status": status}, status=status)
+
+
+def _streamed(parts: AsyncGenerator[str, None]) -> Response:
+    """Send moving parts as events until the browser goes away."""
+
+    async def events() -> AsyncIterator[str]:
+        async with aclosing(parts):
+            async for html in parts:
+                yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
+
+    return StreamingResponse(events(), media_type=STREAM, headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
 
 class Guarded:

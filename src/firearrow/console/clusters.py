@@ -19,6 +19,7 @@ from firearrow.client.diagnosis.findings import Finding, Level, by_gravity, wors
 from firearrow.clock import Clock
 from firearrow.console.operations import OpenCluster
 from firearrow.console.sampler import Sampler
+from firearrow.console.tails import Tails
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.wire.signature import Credentials
 
@@ -61,6 +62,7 @@ class Cluster:
     """Directory or URI of typed tables."""
     limits: checks.Thresholds = LIMITS
     health: Health = field(default_factory=Health)
+    tails: Tails = field(default_factory=Tails)
     used: float = 0.0
     """Monotonic time of the last page, in seconds."""
 
@@ -182,6 +184,7 @@ async def _in_background(cluster: Cluster) -> AsyncIterator[None]:
     try:
         yield
     finally:
+        tasks += cluster.tails.tasks()
         for task in tasks:
             task.cancel()
         for task in tasks:

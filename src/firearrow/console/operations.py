@@ -68,8 +68,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             (
                 "check", "doctor", "lag", "errors", "sql", "cluster list", "broker list", "broker show", "broker stats",
                 "topic list", "topic show", "topic stats", "topic routes", "group list", "group show",
-                "group clients", "message cat", "message get", "message trace", "offset get", "dlq list",
-                "dlq inspect", "config get",
+                "group clients", "message cat", "message list", "message get", "message trace", "message way",
+                "offset get", "dlq list", "dlq inspect", "config get",
             ),
         ),
         *(

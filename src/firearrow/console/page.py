@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
@@ -84,14 +84,19 @@ class View:
 
 
 Make = Callable[[View], Awaitable[Page | Response]]
+Follow = Callable[[View], AsyncGenerator[Page, None]]
 
 
 class Declared(NamedTuple):
-    """A page: its address below a cluster's, and the function that makes it."""
+    """A page: its address below a cluster's, and the function that makes it.
+
+    The stream of a live page has what ``follow`` gives, or, without it, the page again for each sample.
+    """
 
     path: str
     make: Make
     methods: Sequence[str] = ("GET",)
+    follow: Follow | None = None
 
 
 class ReadOnly(FirearrowError):

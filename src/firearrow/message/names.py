@@ -44,6 +44,7 @@ TIMER_TOPIC = "rmq_sys_wheel_timer"
 
 REVIVE_GROUP = "CID_RMQ_SYS_REVIVE_GROUP"
 TRANS_GROUP = "CID_RMQ_SYS_TRANS"
+TOOLS_GROUP = "TOOLS_CONSUMER"
 
 SYSTEM_TOPICS = frozenset(
     {
@@ -85,7 +86,7 @@ SYSTEM_GROUPS = frozenset(
         "CID_ONSAPI_PULL",
         "CID_ONS-HTTP-PROXY",
         TRANS_GROUP,
-        "TOOLS_CONSUMER",
+        TOOLS_GROUP,
         "FILTERSRV_CONSUMER",
     }
 )

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.cli.messages import browsing
 from firearrow.client.blocking import Producer, PullConsumer
 from tests.cli.shell import Shell
 
@@ -113,3 +114,33 @@ def test_reading_leaves_no_group_behind(shell: Shell) -> None:
     with PullConsumer(shell.cluster.name_server, group="other") as consumer:
         consumer.subscribe("orders")
         assert [row["group"] for row in shell.rows("group", "list")] == ["other"]
+
+
+def test_a_part_of_a_topic_is_in_the_order_of_time(shell: Shell) -> None:
+    shell.cluster.create_topic("parts", queues=2)
+    with Producer(shell.cluster.name_server, group="shop") as producer:
+        for number in range(6):
+            producer.send("parts", f"part {number}", properties={"n": str(number)})
+
+    def bodies(*words: str) -> list[str]:
+        return [row["body"].removeprefix("part ") for row in shell.rows("message", "list", "parts", *words)]
+
+    assert bodies() == ["5", "4", "3", "2", "1", "0"]
+    assert bodies("--oldest", "--limit", "4") == ["0", "1", "2", "3"]
+    assert bodies("--property", "n=2") == ["2"]
+    screen = shell.text("message", "list", "parts", "--oldest", "--limit", "3", "--places")
+    assert "6 messages examined, 3 shown." in screen
+    code, said = shell.fails("message", "list", "parts", "--above", "x")
+    assert (code, "is not BROKER:QUEUE:OFFSET" in said) == (2, True)
+
+
+def test_a_part_of_large_messages_ends_at_its_bytes(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    shell.cluster.create_topic("large", queues=1)
+    with Producer(shell.cluster.name_server, group="shop", compression=None) as producer:
+        for number in range(5):
+            producer.send("large", bytes([48 + number]) * 300_000)
+    monkeypatch.setattr(browsing, "BYTES_MAX", 600_000)
+    for order in ((), ("--oldest",)):
+        screen = shell.text("message", "list", "large", *order)
+        assert "shown. The search ended at its limit of" in screen
+        assert screen.count("293.0 KiB") in (2, 3)

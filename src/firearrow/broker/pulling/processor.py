@@ -143,8 +143,13 @@ class PullProcessor:
         )
 
     def _counted(self, result: GetResult, topic: TopicConfig, group: SubscriptionGroupConfig) -> int:
-        """Count the messages of a pull; return the number of the broker for the next one."""
-        if result.count:
+        """Count the messages of a pull; return the number of the broker for the next one.
+
+        Java: PullMessageProcessor counts tools, too, so who looks at messages raises the count of consumed ones.
+        """
+        if group.group_name == names.TOOLS_GROUP:
+            pass
+        elif result.count:
             size = len(result.records)
             self._stats.got(group.group_name, topic.topic_name or "", result.count, size)
         else:

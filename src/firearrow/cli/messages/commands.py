@@ -13,11 +13,25 @@ from firearrow.cli.cluster.masters import Apply
 from firearrow.cli.cluster.options import ANY, ClusterOptions, Topic
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
+from firearrow.cli.messages.browsing import QUEUES_MAX, Wanted, edges_of, part, positions_in, tables_of, with_key
 from firearrow.cli.messages.reading import ALL, follow, places, read, span
 from firearrow.cli.messages.resending import COLUMNS, Resend, fields_of, line_of, resend_all, row_of
+from firearrow.cli.messages.ways import way_of
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment
-from firearrow.cli.parameters import Parameter, WrongOptions, moment, options, pair, require_order, seconds, valued
+from firearrow.cli.parameters import (
+    Parameter,
+    WrongOptions,
+    exclude,
+    moment,
+    options,
+    pair,
+    require_order,
+    seconds,
+    switch,
+    valued,
+)
+from firearrow.cli.parameters import count as count_of
 from firearrow.client.admin import Admin
 from firearrow.client.producer.producer import Producer
 from firearrow.client.queues import Queue
@@ -30,6 +44,7 @@ from firearrow.message.model import MessageView
 from firearrow.message.names import TRACE_TOPIC
 
 SEND_GROUP: Final = "firearrow-cli"
+LIST_MAX: Final = 500
 SENT: Final = ("topic", "broker", "queueId", "queueOffset", "messageId", "status", "recallHandle")
 TRACE: Final = ("kind", "group", "clientHost", "at", "tookMs", "isSuccess")
 
@@ -151,6 +166,72 @@ async def cat(
                         return
 
 
+@options
+class Filters:
+    """Filters of messages, and the place where a part of a topic begins."""
+
+    tags: Tags = ALL
+    sql: Annotated[str, valued("SQL92", "with properties that this selects, as far as the brokers allow it")] = ""
+    key: Annotated[str | None, valued("WORD", "with this key, by the index")] = None
+    having: Annotated[
+        str, valued("NAME[=VALUE]", "with this property, and this value if one is given", name="--property")
+    ] = ""
+    containing: Annotated[str, valued("TEXT", "with this text in the body")] = ""
+    broker: OnBroker = None
+    queue: InQueue = None
+    since: Since = None
+    until: Until = None
+    offset: Annotated[int | None, valued("N", "at this offset of each queue or later", count_of)] = None
+    above: Annotated[str | None, valued("PLACES", "at these places or later: BROKER:QUEUE:OFFSET,...")] = None
+    below: Annotated[str | None, valued("PLACES", "before these places")] = None
+
+    def wanted(self) -> Wanted:
+        """Give the filters."""
+        name, _, value = self.having.partition("=")
+        return Wanted(self.tags or ALL, self.sql, name.strip(), value if "=" in self.having else None, self.containing)
+
+
+NO_FILTERS: Final = Filters()
+
+
+@app.command("list")
+async def list_messages(
+    topic: Topic,
+    /,
+    *,
+    filters: Filters = NO_FILTERS,
+    oldest: Annotated[bool, switch("the oldest first (default: the newest)")] = False,
+    limit: Annotated[int, valued("N", "largest number of messages, up to 500 (default: 50)", count_of)] = 50,
+    show_places: Annotated[
+        bool, switch("also print the places of each queue where the part begins and ends", name="--places")
+    ] = False,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """List messages of all queues in the order of time, a part of the topic at once."""
+    require_order(filters.since, filters.until)
+    exclude(filters, "above", "below")
+    limit = min(max(limit, 1), LIST_MAX)
+    async with cluster.admin() as admin:
+        if filters.key is not None:
+            output.show(await with_key(admin, topic, filters.key, filters.wanted(), limit))
+            return
+        found = await places(admin, topic, filters.broker, filters.queue)
+        if len(found) > QUEUES_MAX:
+            raise WrongOptions(f"topic {topic!r} has {len(found):,} queues: choose one, or a broker")
+        edges = await edges_of(admin, topic, found, filters.since, filters.until)
+        if filters.offset is not None:
+            edges = [it._replace(start=min(max(it.start, filters.offset), it.end)) for it in edges]
+        text = filters.above or filters.below
+        positions = None if text is None else positions_in(text, found)
+        back = bool(filters.below) or (not oldest and not filters.above)
+        read_part = await part(admin, SystemClock(), edges, filters.wanted(), limit, back=back, positions=positions)
+    messages, ends = tables_of(read_part, edges, oldest=oldest)
+    output.show(messages)
+    if show_places:
+        output.show(ends)
+
+
 @app.command("tail")
 async def tail(
     topic: Topic,
@@ -245,6 +326,21 @@ async def trace(
         for it in sorted(steps, key=lambda it: (it.kind != "Pub", it.time_ms))
     ]
     output.show(Table("Trace", TRACE, rows))
+
+
+@app.command("way")
+async def way(
+    message_id: Annotated[str, valued("ID", "its id: the sender's, or that by offset")],
+    /,
+    *,
+    topic: Annotated[str | None, valued("NAME", "topic; not needed with an id by offset", names_of="topics")] = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Show the way of a message: sent, stored, and how far each group is with it."""
+    async with cluster.admin() as admin:
+        table = await way_of(admin, await message_of(admin, message_id, topic))
+    output.show(table)
 
 
 @app.command("resend")

@@ -88,7 +88,7 @@ async def read(
 
 
 async def follow(
-    admin: Admin, found: Sequence[Place], last: int, tags: str = ALL
+    admin: Admin, found: Sequence[Place], last: int, tags: str = ALL, sql: str = ""
 ) -> AsyncGenerator[FoundMessage, None]:
     """Give the ``last`` messages of each queue, then new messages, without an end."""
     ready: asyncio.Queue[FoundMessage | Exception] = asyncio.Queue(BATCH)
@@ -96,7 +96,7 @@ async def follow(
     async def one(place: Place) -> None:
         try:
             earliest, latest = await span(admin, place)
-            await _follow(admin, place, max(earliest, latest - last), tags, ready)
+            await _follow(admin, place, max(earliest, latest - last), tags, sql, ready)
         except (OSError, FirearrowError) as error:  # the answer to a pull that waits for messages
             await ready.put(error)
 
@@ -114,10 +114,10 @@ async def follow(
 
 
 async def _follow(
-    admin: Admin, place: Place, at: int, tags: str, ready: asyncio.Queue[FoundMessage | Exception]
+    admin: Admin, place: Place, at: int, tags: str, sql: str, ready: asyncio.Queue[FoundMessage | Exception]
 ) -> None:
     while True:
-        pulled = await admin.messages.pull(place.address, place.queue, at, BATCH, tags=tags, wait_ms=WAIT_MS)
+        pulled = await admin.messages.pull(place.address, place.queue, at, BATCH, tags=tags, sql=sql, wait_ms=WAIT_MS)
         for message in chosen(pulled.messages, tags):
             await ready.put(FoundMessage(message, place.queue.broker))
         at = pulled.next_offset

@@ -73,13 +73,16 @@ class Messages(Part):
 
         Raises MessageError when the id is malformed, NotFound when the broker has no message there.
         """
+        from firearrow.message.record import decode_record  # most commands read no message
+
+        return decode_record(await self.record(message_id, topic))
+
+    async def record(self, message_id: str, topic: str | None = None) -> bytes:
+        """Give the record of a message as its broker stores it; raises as ``view``."""
         place: OffsetId = decode_offset_id(message_id)
         header = headers.ViewMessage(place.physical_offset, topic)
         code, about = Code.VIEW_MESSAGE_BY_ID, f"message {message_id}"
-        answer = await self._calls.call(str(place.store_host), code, header, about=about)
-        from firearrow.message.record import decode_record  # most commands read no message
-
-        return decode_record(answer.body)
+        return bytes((await self._calls.call(str(place.store_host), code, header, about=about)).body)
 
     async def find(
         self,

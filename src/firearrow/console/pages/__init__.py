@@ -3,7 +3,20 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import api, changes, groups, overview, sql, topics
+from firearrow.console.pages import (
+    api,
+    changes,
+    deadletters,
+    find,
+    groups,
+    message,
+    messages,
+    overview,
+    sending,
+    sql,
+    tail,
+    topics,
+)
 
 PAGES: Final[tuple[Declared, ...]] = (
     *overview.PAGES,
@@ -12,4 +25,10 @@ PAGES: Final[tuple[Declared, ...]] = (
     *changes.PAGES,
     *api.PAGES,
     *sql.PAGES,
+    *messages.PAGES,
+    *message.PAGES,
+    *tail.PAGES,
+    *deadletters.PAGES,
+    *find.PAGES,
+    *sending.PAGES,
 )

@@ -15,6 +15,14 @@ document.addEventListener("click", (event) => {
     drawAll(true);
   } else if (target.dataset.do === "menu") {
     document.getElementById("side").classList.toggle("open");
+  } else if (target.dataset.do === "pause") {
+    const sse = document.getElementById("live")._htmx?.sse;
+    if (!sse) { location.reload(); return; }
+    sse.config.reconnect = false;
+    (sse.reader ?? { cancel() {} }).cancel();
+    target.textContent = "Go on";
+  } else if (target.dataset.do === "all") {
+    target.closest("form").querySelectorAll("tbody input[type=checkbox]").forEach((box) => { box.checked = target.checked; });
   } else if (target.dataset.do === "copy") {
     navigator.clipboard.writeText(document.getElementById(target.dataset.of).textContent);
     target.textContent = "Copied";
