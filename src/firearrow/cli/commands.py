@@ -24,7 +24,7 @@ class Listed(NamedTuple):
 
 COMMANDS: Final = (
     Listed("serve", "run a name server and a broker in one process", "serving.commands:serve"),
-    Listed("namesrv", "run a name server", "serving.commands:namesrv"),
+    Listed("namesrv", "run a name server, or compare the name servers of a cluster", "cluster.nameservers:app"),
     Listed("controller", "run a controller, which elects a new master when one fails", "serving.commands:controller"),
     Listed("broker", "run a broker, or inspect the brokers of a cluster", "cluster.brokers:app"),
     Listed("proxy", "run a proxy, by which RocketMQ 5 clients reach a cluster by gRPC", "serving.commands:proxy"),

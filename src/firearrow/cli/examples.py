@@ -20,6 +20,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow serve --brokers 3 --set broker-b.flushDiskType=SYNC_FLUSH",
     ),
     "firearrow namesrv": ("firearrow namesrv", "firearrow namesrv -c namesrv.conf --port 9877"),
+    "firearrow namesrv list": ("firearrow namesrv list -n '10.0.0.1:9876;10.0.0.2:9876'",),
+    "firearrow namesrv brokers": ("firearrow namesrv brokers --json",),
+    "firearrow namesrv keys": ("firearrow namesrv keys", "firearrow namesrv keys MY_NAMESPACE"),
     "firearrow controller": (
         "firearrow controller -c controller.conf",
         "firearrow controller -c controller.conf --set controllerDLegerSelfId=n1 --host 10.0.0.2",
@@ -99,6 +102,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow cluster undrain": ("firearrow cluster undrain broker-b",),
     "firearrow cluster restart": ("firearrow cluster restart", "firearrow cluster restart broker-b --deadline 30"),
     "firearrow config": ("firearrow config get 'flush*'", "firearrow config set fileReservedTime=48 --all-brokers"),
+    "firearrow config explain": (
+        "firearrow config explain 'flush*' --broker broker-a",
+        "firearrow config explain --different --name-servers",
+    ),
     "firearrow config get": (
         "firearrow config get 'flush*' --broker broker-a",
         "firearrow config get --name-servers --json",
@@ -129,6 +136,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow doctor sends orders",
     ),
     "firearrow top": ("firearrow top", "firearrow top --once --interval 5"),
+    "firearrow console": ("firearrow console", "firearrow console -n 10.0.0.1:9876 --port 8090"),
     "firearrow bench": ("firearrow bench produce", "firearrow bench round-trip --rate 1000"),
     "firearrow bench produce": (
         "firearrow bench produce",

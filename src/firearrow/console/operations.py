@@ -62,7 +62,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "check", "doctor", "lag", "errors", "cluster list", "broker list", "broker show", "broker stats",
                 "topic list", "topic show", "topic stats", "topic routes", "group list", "group show",
                 "group clients", "message cat", "message get", "message trace", "offset get", "dlq list",
-                "dlq inspect", "config get",
+                "dlq inspect", "config get", "config explain", "namesrv list", "namesrv brokers", "namesrv keys",
             ),
         ),
         *(
@@ -206,7 +206,7 @@ def words_of(parser: CommandParser, values: Values) -> list[str]:
             if texts[0] not in ON_OFF:
                 raise WrongOptions(f"{name} is {' or '.join(ON_OFF)}, not {texts[0]!r}")
             head += _switched(action, on=texts[0] == ON_OFF[0])
-    return [*head, "--", *tail]
+    return [*head, "--", *tail] if tail else head
 
 
 def _switched(action: Action, *, on: bool) -> list[str]:

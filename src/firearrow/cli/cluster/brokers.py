@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from firearrow.cli.cluster.counters import Counter, counter
 from firearrow.cli.cluster.masters import OfCluster, masters_in, named
 from firearrow.cli.cluster.options import ANY, Broker, ClusterOptions
 from firearrow.cli.commands import CommandGroup
@@ -17,6 +18,7 @@ from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.errors import FirearrowError
 
 LIST: Final = ("cluster", "broker", "brokerNumber", "address", "version", "state")
+SHOW: Final = ("broker", "address", "name", "value", *Counter._fields)
 STATS: Final = ("broker", "puts", "gets", "putsToday", "getsToday", "putRate", "getRate", "bytesInLog", "diskShare")
 
 app = CommandGroup(run_broker)
@@ -52,16 +54,16 @@ async def runtime_or_none(admin: Admin, server: RegisteredBroker) -> dict[str, s
 
 @app.command("show")
 async def show_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """Show all runtime statistics of a broker."""
+    """Show all runtime statistics of a broker, with the meaning of each."""
     async with cluster.admin() as admin:
         servers = named(await admin.cluster(), broker)
         facts = await concurrently(servers, lambda server: admin.brokers.runtime(server.address))
     rows: list[list[Cell]] = [
-        [server.broker, server.address, name, value]
+        [server.broker, server.address, name, value, *counter(name)]
         for server, counted in zip(servers, facts, strict=True)
         for name, value in sorted(counted.items())
     ]
-    output.show(Table("Broker", ("broker", "address", "name", "value"), rows))
+    output.show(Table("Broker", SHOW, rows))
 
 
 @app.command("stats")
