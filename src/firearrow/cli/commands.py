@@ -30,6 +30,8 @@ COMMANDS: Final = (
     Listed("proxy", "run a proxy, by which RocketMQ 5 clients reach a cluster by gRPC", "serving.commands:proxy"),
     Listed("topic", "look at topics, create and delete them", "cluster.topics:app"),
     Listed("group", "look at consumer groups and their clients, create and delete groups", "cluster.groups:app"),
+    Listed("client", "look at a consumer that is online, and make it consume a message", "cluster.clients:app"),
+    Listed("producer", "list the producers that are online", "cluster.producers:app"),
     Listed("message", "send, read, find, trace and resend messages", "messages.commands:app"),
     Listed("lag", "show the lag of consumer groups, in messages and in time", "health.lag:lag"),
     Listed("offset", "look at the offsets of consumer groups, and reset them", "cluster.offsets:app"),

@@ -60,6 +60,16 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow group delete": ("firearrow group delete billing --apply",),
     "firearrow group undo": ("firearrow group undo firearrow-undo-billing-20260131T080000Z.json --apply",),
     "firearrow group clients": ("firearrow group clients billing",),
+    "firearrow client": ("firearrow client show billing 10.0.0.7@4711#1",),
+    "firearrow client show": ("firearrow client show billing 10.0.0.7@4711#1",),
+    "firearrow client topics": ("firearrow client topics billing 10.0.0.7@4711#1 --json",),
+    "firearrow client queues": ("firearrow client queues billing 10.0.0.7@4711#1",),
+    "firearrow client stacks": ("firearrow client stacks billing 10.0.0.7@4711#1",),
+    "firearrow client consume": (
+        "firearrow client consume billing 10.0.0.7@4711#1 7F0000010B7C18B4AAC2549A66B10001 --topic orders --apply",
+    ),
+    "firearrow producer": ("firearrow producer list --topic orders",),
+    "firearrow producer list": ("firearrow producer list --topic orders", "firearrow producer list 'shop*'"),
     "firearrow message": (
         "firearrow message send orders '{\"id\": 17}' --tag paid --key o-17",
         "firearrow message tail orders",

@@ -3,6 +3,13 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import brokers, configs, groups, overview, topics
+from firearrow.console.pages import brokers, clients, configs, groups, overview, topics
 
-PAGES: Final[tuple[Declared, ...]] = (*overview.PAGES, *topics.PAGES, *groups.PAGES, *brokers.PAGES, *configs.PAGES)
+PAGES: Final[tuple[Declared, ...]] = (
+    *overview.PAGES,
+    *topics.PAGES,
+    *groups.PAGES,
+    *brokers.PAGES,
+    *configs.PAGES,
+    *clients.PAGES,
+)

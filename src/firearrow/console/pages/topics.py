@@ -11,7 +11,6 @@ from firearrow.console.views import TableView
 
 LIST: Final = ("topic", "type", "queues", "perm", "arriving", "messages", "groups", "lag")
 GROUPS: Final = ("group", "lag", "lagSeconds", "arriving", "consuming")
-PRODUCERS: Final = ("producerGroup", "client", "address", "language", "version")
 
 
 async def topics(view: View) -> Page:
@@ -63,6 +62,7 @@ async def topic(view: View) -> Page:
     settings = (await view.run("topic-show", topic=name)).table
     queues = (await view.run("topic-stats", topic=name)).table
     routes = (await view.run("topic-routes", topic=name)).table
+    producers = (await view.run("producer-list", topic=name)).table
     groups: list[list[Cell]] = [
         [row.group, row.lag, seen.ages.get(key) if row.lag else 0.0, row.arriving, row.consuming]
         for key, row in seen.groups.items()
@@ -82,6 +82,8 @@ async def topic(view: View) -> Page:
             "routes": view.table(routes, "routes-", without=["topic"]),
             "groups": view.table(Table("Groups", GROUPS, groups), "groups-"),
             "group_count": len(groups),
+            "producers": view.table(producers, "producers-"),
+            "producers_note": producers.note,
             "columns": view.cluster.sampler.history.columns((f"topic {name}",)),
         },
         trail=[("Topics", view.href("topics"))],
