@@ -49,6 +49,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow topic delete": ("firearrow topic delete orders", "firearrow topic delete orders --apply"),
     "firearrow topic undo": ("firearrow topic undo firearrow-undo-orders-20260131T080000Z.json",),
     "firearrow topic stats": ("firearrow topic stats orders",),
+    "firearrow topic health": ("firearrow topic health orders",),
     "firearrow topic routes": ("firearrow topic routes orders -n 10.0.0.1:9876",),
     "firearrow group": ("firearrow group list", "firearrow group clients billing"),
     "firearrow group list": ("firearrow group list 'bill*'",),
