@@ -35,6 +35,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow broker list": ("firearrow broker list --json",),
     "firearrow broker show": ("firearrow broker show broker-a",),
     "firearrow broker stats": ("firearrow broker stats --cluster DefaultCluster",),
+    "firearrow broker disk": ("firearrow broker disk", "firearrow broker disk --json"),
+    "firearrow broker retention": ("firearrow broker retention --cluster DefaultCluster",),
     "firearrow proxy": (
         "firearrow proxy -n 10.0.0.1:9876 --grpc-port 8081",
         "firearrow proxy -pc rmq-proxy.json --workers 4",

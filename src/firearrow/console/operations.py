@@ -60,7 +60,9 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             Operation,
             (
                 "check", "doctor", "lag", "errors", "cluster list", "broker list", "broker show", "broker stats",
-                "topic list", "topic show", "topic stats", "topic routes", "topic health", "group list", "group show",
+                "broker disk", "broker retention",
+                "topic list", "topic show", "topic stats", "topic routes", "topic health", "group list",
+                "group show",
                 "group clients", "message cat", "message get", "message trace", "offset get", "dlq list",
                 "dlq inspect", "config get", "config explain", "namesrv list", "namesrv brokers", "namesrv keys",
                 "client show", "client topics", "client queues", "client stacks", "producer list",

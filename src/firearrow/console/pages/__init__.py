@@ -3,7 +3,7 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import brokers, clients, configs, groups, overview, topics
+from firearrow.console.pages import brokers, clients, configs, disks, groups, overview, topics
 
 PAGES: Final[tuple[Declared, ...]] = (
     *overview.PAGES,
@@ -12,4 +12,5 @@ PAGES: Final[tuple[Declared, ...]] = (
     *brokers.PAGES,
     *configs.PAGES,
     *clients.PAGES,
+    *disks.PAGES,
 )
