@@ -66,3 +66,9 @@ def test_a_stream_has_the_moving_part_of_the_page(browser: httpx.Client) -> None
             text += line.removeprefix("data: ")
     assert "orders" in text
     assert "<nav" not in text
+
+
+def test_a_topic_says_what_is_wrong_with_its_route(browser: httpx.Client) -> None:
+    text = browser.get("/cluster/topics/orders").text
+    assert "the cluster has no other broker" in text
+    assert "queues that producers send to" in text

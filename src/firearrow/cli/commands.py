@@ -24,12 +24,14 @@ class Listed(NamedTuple):
 
 COMMANDS: Final = (
     Listed("serve", "run a name server and a broker in one process", "serving.commands:serve"),
-    Listed("namesrv", "run a name server", "serving.commands:namesrv"),
+    Listed("namesrv", "run a name server, or compare the name servers of a cluster", "cluster.nameservers:app"),
     Listed("controller", "run a controller, which elects a new master when one fails", "serving.commands:controller"),
     Listed("broker", "run a broker, or inspect the brokers of a cluster", "cluster.brokers:app"),
     Listed("proxy", "run a proxy, by which RocketMQ 5 clients reach a cluster by gRPC", "serving.commands:proxy"),
     Listed("topic", "look at topics, create and delete them", "cluster.topics:app"),
     Listed("group", "look at consumer groups and their clients, create and delete groups", "cluster.groups:app"),
+    Listed("client", "look at a consumer that is online, and make it consume a message", "cluster.clients:app"),
+    Listed("producer", "list the producers that are online", "cluster.producers:app"),
     Listed("message", "send, read, find, trace and resend messages", "messages.commands:app"),
     Listed("sql", "run a query over the messages of topics, or over their typed tables", "messages.sql:sql"),
     Listed("lag", "show the lag of consumer groups, in messages and in time", "health.lag:lag"),

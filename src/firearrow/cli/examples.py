@@ -20,6 +20,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow serve --brokers 3 --set broker-b.flushDiskType=SYNC_FLUSH",
     ),
     "firearrow namesrv": ("firearrow namesrv", "firearrow namesrv -c namesrv.conf --port 9877"),
+    "firearrow namesrv list": ("firearrow namesrv list -n '10.0.0.1:9876;10.0.0.2:9876'",),
+    "firearrow namesrv brokers": ("firearrow namesrv brokers --json",),
+    "firearrow namesrv keys": ("firearrow namesrv keys", "firearrow namesrv keys MY_NAMESPACE"),
     "firearrow controller": (
         "firearrow controller -c controller.conf",
         "firearrow controller -c controller.conf --set controllerDLegerSelfId=n1 --host 10.0.0.2",
@@ -32,6 +35,8 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow broker list": ("firearrow broker list --json",),
     "firearrow broker show": ("firearrow broker show broker-a",),
     "firearrow broker stats": ("firearrow broker stats --cluster DefaultCluster",),
+    "firearrow broker disk": ("firearrow broker disk", "firearrow broker disk --json"),
+    "firearrow broker retention": ("firearrow broker retention --cluster DefaultCluster",),
     "firearrow proxy": (
         "firearrow proxy -n 10.0.0.1:9876 --grpc-port 8081",
         "firearrow proxy -pc rmq-proxy.json --workers 4",
@@ -46,6 +51,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow topic delete": ("firearrow topic delete orders", "firearrow topic delete orders --apply"),
     "firearrow topic undo": ("firearrow topic undo firearrow-undo-orders-20260131T080000Z.json",),
     "firearrow topic stats": ("firearrow topic stats orders",),
+    "firearrow topic health": ("firearrow topic health orders",),
     "firearrow topic routes": ("firearrow topic routes orders -n 10.0.0.1:9876",),
     "firearrow group": ("firearrow group list", "firearrow group clients billing"),
     "firearrow group list": ("firearrow group list 'bill*'",),
@@ -57,6 +63,16 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow group delete": ("firearrow group delete billing --apply",),
     "firearrow group undo": ("firearrow group undo firearrow-undo-billing-20260131T080000Z.json --apply",),
     "firearrow group clients": ("firearrow group clients billing",),
+    "firearrow client": ("firearrow client show billing 10.0.0.7@4711#1",),
+    "firearrow client show": ("firearrow client show billing 10.0.0.7@4711#1",),
+    "firearrow client topics": ("firearrow client topics billing 10.0.0.7@4711#1 --json",),
+    "firearrow client queues": ("firearrow client queues billing 10.0.0.7@4711#1",),
+    "firearrow client stacks": ("firearrow client stacks billing 10.0.0.7@4711#1",),
+    "firearrow client consume": (
+        "firearrow client consume billing 10.0.0.7@4711#1 7F0000010B7C18B4AAC2549A66B10001 --topic orders --apply",
+    ),
+    "firearrow producer": ("firearrow producer list --topic orders",),
+    "firearrow producer list": ("firearrow producer list --topic orders", "firearrow producer list 'shop*'"),
     "firearrow message": (
         "firearrow message send orders '{\"id\": 17}' --tag paid --key o-17",
         "firearrow message tail orders",
@@ -104,6 +120,10 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow cluster undrain": ("firearrow cluster undrain broker-b",),
     "firearrow cluster restart": ("firearrow cluster restart", "firearrow cluster restart broker-b --deadline 30"),
     "firearrow config": ("firearrow config get 'flush*'", "firearrow config set fileReservedTime=48 --all-brokers"),
+    "firearrow config explain": (
+        "firearrow config explain 'flush*' --broker broker-a",
+        "firearrow config explain --different --name-servers",
+    ),
     "firearrow config get": (
         "firearrow config get 'flush*' --broker broker-a",
         "firearrow config get --name-servers --json",

@@ -66,10 +66,13 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
         *map(
             Operation,
             (
-                "check", "doctor", "lag", "errors", "sql", "cluster list", "broker list", "broker show", "broker stats",
-                "topic list", "topic show", "topic stats", "topic routes", "group list", "group show",
-                "group clients", "message cat", "message list", "message get", "message trace", "message way",
-                "offset get", "dlq list", "dlq inspect", "config get",
+                "check", "doctor", "lag", "errors", "sql", "cluster list", "broker list", "broker show",
+                "broker stats", "topic list", "topic show", "topic stats", "topic routes", "group list",
+                "group show", "group clients", "message cat", "message list", "message get", "message trace",
+                "message way", "offset get", "dlq list", "dlq inspect", "config get", "broker disk",
+                "broker retention", "topic health", "config explain", "namesrv list", "namesrv brokers",
+                "namesrv keys", "client show", "client topics", "client queues", "client stacks",
+                "producer list",
             ),
         ),
         *(
@@ -77,7 +80,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             for words in (
                 "topic create", "topic delete", "topic undo", "group create", "group delete", "group undo",
                 "message send", "message resend", "offset seek", "offset reset", "offset clone", "offset undo",
-                "dlq resend", "config set", "config undo", "cluster undrain",
+                "dlq resend", "config set", "config undo", "cluster undrain", "client consume",
             )
         ),
     )

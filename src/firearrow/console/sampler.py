@@ -247,4 +247,10 @@ class Sampler:
         for broker in seen.brokers:
             if broker.arriving is not None:
                 values[f"broker {broker.address}"] = broker.arriving
+        for fact in seen.facts:
+            first, last = fact.number("commitLogMinOffset"), fact.number("commitLogMaxOffset")
+            if first is not None and last is not None:
+                values[f"log {fact.address}"] = last - first
+            if fact.disk_ratio is not None:
+                values[f"disk {fact.address}"] = 100 * fact.disk_ratio
         self.history.add(seen.at_ms / 1000, values | lags)

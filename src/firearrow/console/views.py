@@ -51,6 +51,7 @@ LINKS: Final[Mapping[str, Callable[[Row, str], str]]] = {
 STATES: Final[Mapping[str, str]] = {
     "ok": "good", "online": "good", "sent": "good", "moved": "good", "changed": "good", "made": "good",
     "warning": "warn", "unknown": "warn", "critical": "bad", "failed": "bad", "offline": "bad", "deleted": "bad",
+    "different": "warn",
 }  # fmt: skip
 STATE_COLUMNS: Final = frozenset({"level", "state"})
 

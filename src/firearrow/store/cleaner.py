@@ -22,7 +22,7 @@ from typing import Final, NamedTuple
 from firearrow.clock import Clock
 from firearrow.errors import CorruptStore
 from firearrow.store.commitlog import CommitLog
-from firearrow.store.config import StoreConfig
+from firearrow.store.config import StoreConfig, forced_percent, warning_percent
 from firearrow.store.fs import FileSystem
 from firearrow.store.index import Index
 from firearrow.store.queues import ConsumeQueue, ConsumeQueues
@@ -32,12 +32,10 @@ from firearrow.store.retention import (
     FileVerdict,
     Pressure,
     Unconsumed,
-    forced_percent,
     pressure_of,
     retention_verdicts,
     unconsumed_in,
     unconsumed_text,
-    warning_percent,
 )
 from firearrow.store.segments import Segment
 

@@ -1,7 +1,7 @@
 """The store's configuration: the keys of RocketMQ's MessageStoreConfig that the store obeys."""
 
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta, field
 
@@ -248,3 +248,20 @@ class StoreConfig(ServerConfig, frozen=True):
         if least_bytes > FLUSH_PAGE_BYTES and thorough_ms > interval_ms:
             machine += f" (while less than {least_bytes // 1024} KiB comes: {thorough_ms} ms)"
         return f"ASYNC_FLUSH: a machine crash may lose {machine}; a process crash loses nothing"
+
+
+# Java: CleanCommitLogService#getDiskSpaceWarningLevelRatio and #getDiskSpaceCleanForciblyRatio.
+_WARNING_PERCENT: Final = (35, 90)
+_FORCED_PERCENT: Final = (30, 85)
+
+
+def warning_percent(config: StoreConfig) -> int:
+    """Percent of a disk above which sends are refused."""
+    low, high = _WARNING_PERCENT
+    return min(max(config.disk_space_warning_level_ratio, low), high)
+
+
+def forced_percent(config: StoreConfig) -> int:
+    """Percent of a disk above which files are deleted whatever their age."""
+    low, high = _FORCED_PERCENT
+    return min(max(config.disk_space_clean_forcibly_ratio, low), high)

@@ -28,13 +28,10 @@ from typing import Any, Final, NamedTuple, Protocol
 from firearrow.clock import HOUR_MS
 from firearrow.message.names import topic_and_group
 from firearrow.state import table_of
-from firearrow.store.config import StoreConfig
+from firearrow.store.config import StoreConfig, forced_percent, warning_percent
 from firearrow.store.scan import scan
 from firearrow.store.segments import Segment
 
-# Java: CleanCommitLogService#getDiskSpaceWarningLevelRatio and #getDiskSpaceCleanForciblyRatio.
-_WARNING_PERCENT: Final = (35, 90)
-_FORCED_PERCENT: Final = (30, 85)
 _GROUPS_TOLD: Final = 3  # limit of groups in one sentence that still need a file
 
 
@@ -153,18 +150,6 @@ class Circumstances(NamedTuple):
     def used(self) -> float:
         """Used share of the fuller disk."""
         return max(self.log_used, self.queues_used)
-
-
-def warning_percent(config: StoreConfig) -> int:
-    """Percent of a disk above which sends are refused."""
-    low, high = _WARNING_PERCENT
-    return min(max(config.disk_space_warning_level_ratio, low), high)
-
-
-def forced_percent(config: StoreConfig) -> int:
-    """Percent of a disk above which files are deleted whatever their age."""
-    low, high = _FORCED_PERCENT
-    return min(max(config.disk_space_clean_forcibly_ratio, low), high)
 
 
 def pressure_of(config: StoreConfig, used: float) -> Pressure:

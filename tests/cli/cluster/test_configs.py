@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from firearrow.cli.cluster.configs import _meant
 from tests.cli.shell import Shell
 
 
@@ -40,3 +41,21 @@ def test_a_change_is_previewed_and_then_made(shell: Shell) -> None:
 def test_what_can_not_be_set_is_refused(words: list[str], code: int, reason: str, shell: Shell) -> None:
     ended, said = shell.fails("config", "set", *words)
     assert (ended, reason in said) == (code, True), said
+
+
+def test_keys_are_explained(shell: Shell) -> None:
+    [key] = shell.rows("config", "explain", "fileReservedTime")
+    assert (key["value"], key["default"], key["state"], key["changes"]) == ("72", "72", "default", "at once")
+    assert key["meaning"]
+    assert shell.rows("config", "explain", "fileReservedTime", "--different") == []
+    shell.rows("config", "set", "fileReservedTime=48", "--broker", "broker-a", "--apply")
+    assert [row["value"] for row in shell.rows("config", "explain", "fileR*", "--different")] == ["48"]
+    [key] = shell.rows("config", "explain", "brokerName")
+    assert (key["default"], key["state"]) == (None, "unknown")
+    names = shell.rows("config", "explain", "scanNot*", "--name-servers")
+    assert [row["server"] for row in names] == [shell.cluster.name_server]
+
+
+@pytest.mark.parametrize("key", ["initAuthenticationUser", "innerClientAuthenticationCredentials"])
+def test_a_secret_is_not_explained(key: str) -> None:
+    assert "pw" not in str(_meant(key, '{"username":"root","password":"pw"}', None))

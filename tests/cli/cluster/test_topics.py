@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from firearrow.cli.main import main
 from tests.cli.shell import Shell
 
 
@@ -61,3 +62,10 @@ def test_what_is_not_there_is_3_and_what_is_refused_is_1(shell: Shell) -> None:
     assert (code, "a b" in said) == (1, True)
     code, said = shell.fails("topic", "list", "-n", "127.0.0.1:1")
     assert (code, "127.0.0.1:1" in said) == (1, True)
+
+
+def test_the_health_of_a_route_is_said(shell: Shell) -> None:
+    [row] = shell.rows("topic", "health", "orders")
+    assert (row["level"], row["rule"], row["subject"]) == ("ok", "single-broker", "broker-a")
+    shell.rows("topic", "create", "orders", "--perm", "r")
+    assert main(["topic", "health", "orders"]) == 1

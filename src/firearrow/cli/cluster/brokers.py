@@ -5,19 +5,31 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from firearrow.cli.cluster.counters import Counter, counter
+from firearrow.cli.cluster.disks import COLUMNS as DISKS
+from firearrow.cli.cluster.disks import Disk, disk_of, outlook
 from firearrow.cli.cluster.masters import OfCluster, masters_in, named
 from firearrow.cli.cluster.options import ANY, Broker, ClusterOptions
 from firearrow.cli.commands import CommandGroup
+from firearrow.cli.failures import FAILED
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.serving.commands import broker as run_broker
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
+from firearrow.client.diagnosis.findings import Level, worst
+from firearrow.clock import SystemClock
 from firearrow.errors import FirearrowError
 
 LIST: Final = ("cluster", "broker", "brokerNumber", "address", "version", "state")
+SHOW: Final = ("broker", "address", "name", "value", *Counter._fields)
 STATS: Final = ("broker", "puts", "gets", "putsToday", "getsToday", "putRate", "getRate", "bytesInLog", "diskShare")
+
+RETENTION: Final = ("broker", "address", "level", "rule", "evidence", "cure")
+NOT_TOLD: Final = (
+    "Brokers do not report the size of their queues, which is 20 bytes a message at least, nor of the index."
+)
 
 app = CommandGroup(run_broker)
 
@@ -52,16 +64,16 @@ async def runtime_or_none(admin: Admin, server: RegisteredBroker) -> dict[str, s
 
 @app.command("show")
 async def show_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
-    """Show all runtime statistics of a broker."""
+    """Show all runtime statistics of a broker, with the meaning of each."""
     async with cluster.admin() as admin:
         servers = named(await admin.cluster(), broker)
         facts = await concurrently(servers, lambda server: admin.brokers.runtime(server.address))
     rows: list[list[Cell]] = [
-        [server.broker, server.address, name, value]
+        [server.broker, server.address, name, value, *counter(name)]
         for server, counted in zip(servers, facts, strict=True)
         for name, value in sorted(counted.items())
     ]
-    output.show(Table("Broker", ("broker", "address", "name", "value"), rows))
+    output.show(Table("Broker", SHOW, rows))
 
 
 @app.command("stats")
@@ -109,3 +121,28 @@ def _real(text: str) -> float | None:
 
 def _difference(now: int | None, before: int | None) -> int | None:
     return None if now is None or before is None else now - before
+
+
+@app.command("disk")
+async def show_disks(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+    """Show the disk of each broker: what its log uses, how much room there is, and how fast it grows."""
+    disks = await _disks(cluster, of_cluster)
+    output.show(Table("Disks", DISKS, [disk.row() for disk in disks], NOT_TOLD))
+
+
+@app.command("retention")
+async def show_retention(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> int:
+    """Say when retention deletes files or the disk gets full, and why files stay: exit code 1 if it fills."""
+    found = [(disk, it) for disk in await _disks(cluster, of_cluster) for it in outlook(disk)]
+    rows: list[list[Cell]] = [
+        [disk.broker, disk.address, it.level.name.lower(), it.rule, it.evidence, it.cure] for disk, it in found
+    ]
+    output.show(Table("Retention", RETENTION, rows))
+    return FAILED if worst(it for _, it in found) is not Level.OK else 0
+
+
+async def _disks(cluster: ClusterOptions, of_cluster: str | None) -> list[Disk]:
+    now_ms = SystemClock().now_ms()
+    async with cluster.admin() as admin:
+        servers = servers_in(await admin.cluster(), None if of_cluster is None else [of_cluster])
+        return await concurrently(servers, lambda server: disk_of(admin, server, now_ms))

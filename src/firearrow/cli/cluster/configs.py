@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, NamedTuple
 
 import msgspec
 
@@ -19,9 +20,15 @@ from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.parameters import Parameter, WrongOptions, pair, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import servers_in
+from firearrow.config.demands import is_secret
+from firearrow.config.table import keys, rocketmq_defaults
 
 GET: Final = ("server", "key", "value")
 SET: Final = ("server", "key", "before", "after", "state")
+
+EXPLAIN: Final = ("server", "key", "value", "default", "state", "changes", "allowed", "meaning")
+USUAL, OTHER, OPEN = "default", "different", "unknown"
+"""States of a key: its default, another value, or a default that Firearrow does not know."""
 
 OfBroker = Annotated[str | None, valued("NAME", "this broker: its name, or its address", name="--broker")]
 OfNameServers = Annotated[bool, switch("all name servers", name="--name-servers")]
@@ -69,6 +76,81 @@ async def get_config(
     if not rows:
         raise NothingFound(f"no key of the configuration matches {pattern!r}")
     output.show(Table("Configuration", GET, rows))
+
+
+@app.command("explain")
+async def explain_config(
+    pattern: Annotated[str | None, Parameter("keys that match this, with * and ? (default: all)")] = None,
+    /,
+    *,
+    different: Annotated[bool, switch("only keys whose value is not the default")] = False,
+    broker: OfBroker = None,
+    name_servers: OfNameServers = False,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Show the effective configuration with defaults and meanings, and which keys change while a server runs."""
+    async with cluster.admin() as admin:
+        servers = await _servers(admin, broker, name_servers)
+        found = [(it, await _config(admin, it, name_servers)) for it in servers]
+    explained = _explained(NAMESRV) if name_servers else _explained(BROKER)
+    rows: list[list[Cell]] = [
+        [server, *_meant(key, value, explained.get(key))]
+        for server, config in found
+        for key, value in sorted(config.items())
+        if matches(key, pattern)
+    ]
+    if not rows:
+        raise NothingFound(f"no key of the configuration matches {pattern!r}")
+    at = EXPLAIN.index("state")
+    output.show(Table("Configuration", EXPLAIN, [row for row in rows if row[at] == OTHER or not different]))
+
+
+BROKER: Final = "broker"
+NAMESRV: Final = "namesrv"
+
+
+class _Explained(NamedTuple):
+    """Default of a key as text (None if it depends on the machine), its change, allowed values and meaning."""
+
+    default: str | None
+    changes: str
+    allowed: str = ""
+    meaning: str = ""
+
+
+@cache
+def _explained(server: str) -> Mapping[str, _Explained]:
+    """Give all keys that Firearrow knows, and RocketMQ's others."""
+    from firearrow.broker.config import KEY_GROUPS, BrokerConfig
+    from firearrow.namesrv.config import KEY_GROUPS as NAMESRV_GROUPS
+    from firearrow.namesrv.config import NamesrvConfig
+    from firearrow.store.config import StoreConfig
+
+    structs = {BROKER: (BrokerConfig, StoreConfig), NAMESRV: (NamesrvConfig,)}[server]
+    groups = {BROKER: KEY_GROUPS, NAMESRV: NAMESRV_GROUPS}[server]
+    others = {name: text for group in groups for name, text in rocketmq_defaults(group).items()}
+    found = {name: _Explained(None if text.startswith(("<", "$")) else text, "") for name, text in others.items()}
+    for struct in structs:
+        for key in keys(struct).values():
+            default = None if key.default is None else _as_text(key.default)
+            changes = "at once" if key.is_live else "at the start"
+            found[key.name] = _Explained(default, changes, key.allowed, key.description)
+    return found
+
+
+def _as_text(value: object) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _meant(key: str, value: str, it: _Explained | None) -> list[Cell]:
+    """Give the cells of a key. A secret is not shown."""
+    if is_secret(key, value):
+        value = "(secret)"
+    if it is None:
+        return [key, value, None, OPEN, None, None, None]
+    state = OPEN if it.default is None else USUAL if it.default == value else OTHER
+    return [key, value, it.default, state, it.changes or None, it.allowed or None, it.meaning or None]
 
 
 @app.command("set")

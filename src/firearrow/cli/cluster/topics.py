@@ -43,6 +43,8 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker
 from firearrow.client.admin.servers import ORDER_NAMESPACE
+from firearrow.client.diagnosis import routes
+from firearrow.client.diagnosis.findings import Level, by_gravity, worst
 from firearrow.errors import NotFound, TopicNotFound
 from firearrow.message import names
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
@@ -52,6 +54,7 @@ NEW_QUEUES: Final = 8  # of a new topic, on each broker
 PERMS: Final = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE}
 LIST: Final = ("topic", "type", "brokers", "readQueues", "writeQueues", "perm")
 SHOW: Final = ("topic", "broker", "readQueues", "writeQueues", "perm", "isOrdered", "attributes")
+HEALTH: Final = ("level", "rule", "subject", "evidence", "cure")
 STATS: Final = ("topic", "broker", "queueId", "minOffset", "maxOffset", "messages", "lastStoredAt")
 ROUTES: Final = ("topic", "cluster", "broker", "brokerNumber", "address", "readQueues", "writeQueues", "perm")
 
@@ -239,6 +242,16 @@ async def show_stats(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: 
     ]
     rows.sort(key=lambda row: (row[1], row[2]))
     output.show(Table("Queues", STATS, rows))
+
+
+@app.command("health")
+async def show_health(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> int:
+    """Say what is wrong with the route of a topic: exit code 1 if something is."""
+    async with cluster.admin() as admin:
+        found = by_gravity(routes.findings(await routes.collect(admin, topic)))
+    rows: list[list[Cell]] = [[it.level.name.lower(), it.rule, it.subject, it.evidence, it.cure] for it in found]
+    output.show(Table("Health", HEALTH, rows))
+    return FAILED if worst(found) is not Level.OK else 0
 
 
 @app.command("routes")

@@ -162,9 +162,8 @@ async def resend(
             and (not containing or containing.encode() in message.body_decompressed())
         )
 
-    async with cluster.admin() as admin:
-        async with aclosing(_all_letters(admin, group, since, 0)) as found:
-            letters = sorted([it async for it in found], key=lambda it: (it.message.store_timestamp_ms, mark_of(it)))
+    async with cluster.admin() as admin, aclosing(_all_letters(admin, group, since, 0)) as found:
+        letters = sorted([it async for it in found], key=lambda it: (it.message.store_timestamp_ms, mark_of(it)))
     chosen: list[Resend] = []
     for it in letters:
         if is_chosen(it.message):

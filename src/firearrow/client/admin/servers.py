@@ -137,6 +137,14 @@ class NameServerRequests(Part):
         header = headers.KvNamespace(namespace)
         return (await self._calls.read_any(Code.GET_KVLIST_BY_NAMESPACE, KVTable, header)).table
 
+    async def pairs_at(self, address: str, namespace: str) -> dict[str, str]:
+        """Give the keys of a namespace with their values, as one name server knows them; none without the namespace."""
+        header = headers.KvNamespace(namespace)
+        try:
+            return (await self._calls.read(address, Code.GET_KVLIST_BY_NAMESPACE, KVTable, header)).table
+        except NotFound:
+            return {}
+
     async def config(self, address: str) -> dict[str, str]:
         """Give the configuration of a name server that is in effect."""
         return await self._calls.config(address, Code.GET_NAMESRV_CONFIG)

@@ -5,8 +5,12 @@ from typing import Final
 from firearrow.console.page import Declared
 from firearrow.console.pages import (
     api,
+    brokers,
     changes,
+    clients,
+    configs,
     deadletters,
+    disks,
     find,
     groups,
     message,
@@ -31,4 +35,8 @@ PAGES: Final[tuple[Declared, ...]] = (
     *deadletters.PAGES,
     *find.PAGES,
     *sending.PAGES,
+    *brokers.PAGES,
+    *configs.PAGES,
+    *clients.PAGES,
+    *disks.PAGES,
 )

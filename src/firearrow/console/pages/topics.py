@@ -5,13 +5,26 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from typing import Final
 
-from firearrow.cli.output.reports import Cell, Table
+from firearrow.cli.output.reports import Cell, Table, heading
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.views import TableView
 
 LIST: Final = ("topic", "type", "queues", "perm", "arriving", "messages", "groups", "lag")
 GROUPS: Final = ("group", "lag", "lagSeconds", "arriving", "consuming")
-PRODUCERS: Final = ("producerGroup", "client", "address", "language", "version")
+
+
+MEANINGS: Final = {
+    "readQueues": "queues that consumers read; more than those to write while queues are taken away",
+    "writeQueues": "queues that producers send to; each is consumed in its order by one member of a group",
+    "perm": "r: consumers may read, w: producers may send",
+    "isOrdered": "the name servers give out its queue counts, so that they stay the same while a broker is down",
+    "message.type": "kind of its messages: NORMAL, FIFO, DELAY, TRANSACTION, PRIORITY, LITE or MIXED",
+    "queue.type": "BatchCQ: a queue has one entry for a batch of messages",
+    "cleanup.policy": "DELETE: messages are deleted by age, with the files of the log",
+    "table.format": "kind of the lake table that the pipeline makes of it: delta or iceberg",
+    "table.mode": "whether messages are added to that table, or replace rows with their key",
+    "lite.topic.expiration": "minutes after which an unused lite topic is deleted",
+}
 
 
 async def topics(view: View) -> Page:
@@ -63,6 +76,8 @@ async def topic(view: View) -> Page:
     settings = (await view.run("topic-show", topic=name)).table
     queues = (await view.run("topic-stats", topic=name)).table
     routes = (await view.run("topic-routes", topic=name)).table
+    health = (await view.run("topic-health", topic=name)).table
+    producers = (await view.run("producer-list", topic=name)).table
     groups: list[list[Cell]] = [
         [row.group, row.lag, seen.ages.get(key) if row.lag else 0.0, row.arriving, row.consuming]
         for key, row in seen.groups.items()
@@ -82,11 +97,22 @@ async def topic(view: View) -> Page:
             "routes": view.table(routes, "routes-", without=["topic"]),
             "groups": view.table(Table("Groups", GROUPS, groups), "groups-"),
             "group_count": len(groups),
+            "findings": health.objects(),
+            "meanings": meanings(settings),
+            "producers": view.table(producers, "producers-"),
+            "producers_note": producers.note,
             "columns": view.cluster.sampler.history.columns((f"topic {name}",)),
         },
         trail=[("Topics", view.href("topics"))],
         is_live=True,
     )
+
+
+def meanings(settings: Table) -> list[tuple[str, str]]:
+    """Give the settings that a topic has, each with its meaning."""
+    attributes = {pair.partition("=")[0] for text in settings.values("attributes") for pair in str(text).split(", ")}
+    names = [*settings.columns, *sorted(attributes)]
+    return [(heading(name), MEANINGS[name]) for name in names if name in MEANINGS]
 
 
 PAGES: Final = (Declared("/topics", topics), Declared("/topics/{topic}", topic))

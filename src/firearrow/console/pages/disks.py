@@ -1,0 +1,47 @@
+"""Disks: what uses them, how fast they grow, what retention will do, and why files stay."""
+
+from __future__ import annotations
+
+from typing import Any, Final
+
+from firearrow.console.page import Declared, Page, View
+from firearrow.console.sampler import Sampler
+
+MINUTES_MIN: Final = 2
+"""Length of the history below which its growth says nothing."""
+
+
+async def disks(view: View) -> Page:
+    """Show the disk of each broker."""
+    sampler = view.cluster.sampler
+    usage = (await view.run("broker-disk")).table
+    retention = (await view.run("broker-retention")).table.objects()
+    brokers: list[dict[str, Any]] = []
+    for row in usage.objects():
+        address = str(row["address"])
+        mine = [
+            {"level": it["level"], "text": it["evidence"], "cure": it["cure"]}
+            for it in retention
+            if it["address"] == address
+        ]
+        columns = sampler.history.columns((f"disk {address}",))
+        lately = grown(sampler, address)
+        brokers.append(
+            {"name": row["broker"], "address": address, "findings": mine, "columns": columns, "lately": lately}
+        )
+    return Page(
+        "disks.html", "Disk", {"table": view.table(usage), "note": usage.note, "brokers": brokers}, is_live=True
+    )
+
+
+def grown(sampler: Sampler, address: str) -> tuple[float, float] | None:
+    """Give the bytes an hour by which a log has grown in the last hour, and the seconds that are known of it."""
+    points = sampler.history.points(f"log {address}")
+    if len(points) < 2:
+        return None
+    (first, before), (last, now) = points[0], points[-1]
+    seconds = last - first
+    return ((now - before) / seconds * 3600, seconds) if seconds >= 60 * MINUTES_MIN else None
+
+
+PAGES: Final = (Declared("/disk", disks),)

@@ -1,0 +1,70 @@
+"""Pages about brokers: roles, counters with their meaning, and what is not known."""
+
+from __future__ import annotations
+
+import asyncio
+
+import httpx
+import pytest
+
+from firearrow.cli.cluster.counters import COUNTERS, UNKNOWN, counter, in_words
+from firearrow.client.admin import Admin
+from firearrow.console.pages.brokers import took
+from firearrow.testing import BlockingCluster
+
+
+def test_brokers_are_listed_with_their_role(browser: httpx.Client, cluster: BlockingCluster) -> None:
+    text = browser.get("/cluster/brokers").text
+    assert 'href="/cluster/brokers/broker-a"' in text
+    assert cluster.brokers[0].address in text
+    assert "<td>master</td>" in text
+    assert "matches “elsewhere”" in browser.get("/cluster/brokers?q=elsewhere").text
+
+
+def test_a_broker_has_its_counters_by_subject(browser: httpx.Client) -> None:
+    text = browser.get("/cluster/brokers/broker-a").text
+    for subject in ("Messages", "Log and disk", "Dispatch", "Page cache", "Thread pools"):
+        assert f"<h2>{subject}</h2>" in text
+    assert "part of the log that the queues do not have yet" in text
+    assert 'href="/cluster/do/cluster-undrain?broker=broker-a"' in text
+
+
+def test_an_unknown_broker_is_not_found(browser: httpx.Client) -> None:
+    answer = browser.get("/cluster/brokers/gone")
+    assert answer.status_code == 404
+    assert "Registered are: broker-a." in answer.text
+
+
+def test_each_counter_of_a_broker_has_a_meaning(cluster: BlockingCluster) -> None:
+    async def ask() -> dict[str, str]:
+        async with Admin.of([cluster.name_server]) as admin:
+            return await admin.brokers.runtime(cluster.brokers[0].address)
+
+    counted = asyncio.run(ask())
+    assert [name for name in counted if counter(name).subject == UNKNOWN] == []
+    assert counter("newInRocketmq6").subject == UNKNOWN
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "words"),
+    [
+        ("putTps", "42.6 34.38 37.1", "42.6/s in 10 s, 34.4/s in 1 min, 37.1/s in 10 min"),
+        ("putMessageSizeTotal", "2048", "2.0 KiB"),
+        ("commitLogDiskRatio", "0.25", "25.0 %"),
+        ("commitLogDiskRatio_/a\x1b", "0.25", "25.0 %"),
+        ("bootTimestamp", "0", "-"),
+        ("bootTimestamp", "9" * 30, "9" * 30),
+        ("timerReadBehind", "3", "3 seconds"),
+        ("putTps", "none", "none"),
+        ("writesRefused", "", "–"),
+        ("newInRocketmq6", "a\x1b[2J", "a\\x1b[2J"),
+    ],
+)
+def test_values_have_units(name: str, value: str, words: str) -> None:
+    assert in_words(name, value) == words
+
+
+def test_times_of_stored_messages_are_read() -> None:
+    assert took("[<=0ms]:3 [0~10ms]:1 [10s~]:0") == [("<=0ms", 3, 75), ("0 to 10ms", 1, 25), ("10s or more", 0, 0)]
+    assert took("nothing") == []
+    assert len(COUNTERS) > 40
