@@ -106,6 +106,7 @@ def test_neighbours_are_linked(browser: httpx.Client, ids: dict[str, str]) -> No
     assert ids["json"] in browser.get(link_to(after.text, "Previous")).text
 
 
+@pytest.mark.usefixtures("ids")
 def test_an_id_that_nothing_has_is_a_sentence(browser: httpx.Client) -> None:
     answer = browser.get(f"/cluster/topics/bodies/messages/{'0' * 32}")
     assert (answer.status_code, "has no message with key" in answer.text) == (404, True)
