@@ -147,13 +147,10 @@ class PullProcessor:
 
         Java: PullMessageProcessor counts tools, too, so who looks at messages raises the count of consumed ones.
         """
-        if group.group_name == names.TOOLS_GROUP:
-            pass
-        elif result.count:
-            size = len(result.records)
-            self._stats.got(group.group_name, topic.topic_name or "", result.count, size)
-        else:
+        if not result.count:
             self._stats.pulls_missed += 1
+        elif group.group_name != names.TOOLS_GROUP:
+            self._stats.got(group.group_name, topic.topic_name or "", result.count, len(result.records))
         return self._suggested(result, group) if self._settings.broker.slave_read_enable else 0
 
     def _suggested(self, result: GetResult, group: SubscriptionGroupConfig) -> int:

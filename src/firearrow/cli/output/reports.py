@@ -129,7 +129,7 @@ def shown(column: str, cell: Cell) -> str:
 
 
 def _number(column: str, value: float) -> str:
-    if column.endswith(("Offset", "queueId", "QueueId")):
+    if column == "offset" or column.endswith(("Offset", "queueId", "QueueId")):
         return f"{value:.0f}"
     if column == "share" or column.endswith("Share"):
         return f"{100 * value:.1f} %"
