@@ -216,6 +216,14 @@ def syncs() -> Iterator[None]:
 
 
 @pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make clients of this process wait for slow answers, in a test that is about other things than time."""
+    from tests.patience import be_patient
+
+    be_patient(monkeypatch.setattr)
+
+
+@pytest.fixture
 def caplog(caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch) -> pytest.LogCaptureFixture:
     """Make `caplog.text` show the fields of a log record, as users see them.
 
