@@ -51,6 +51,9 @@ settings.register_profile("fuzz", deadline=None, max_examples=20_000, suppress_h
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
 
+# No process that tests start needs numpy's threads for matrices.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 # A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
