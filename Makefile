@@ -52,7 +52,8 @@ chaos: setup ## kills, pauses, losses of power, damage and cuts of the network, 
 		FIREARROW_SPARK_KILL_ROUNDS=20 FIREARROW_REPLICAS_KILL_ROUNDS=50 FIREARROW_REPLICA_KILL_ROUNDS=3 \
 		FIREARROW_DAMAGE_SEEDS=200 FIREARROW_REPLICA_POWER_SEEDS=60 .venv/bin/python -m pytest -n 2 \
 		tests/crash tests/replication tests/interop/test_replication.py tests/store/test_power_loss.py \
-		tests/spark/jobs/archive/test_archiving_killed.py tests/spark/jobs/archive/test_archiving_spark.py
+		tests/spark/jobs/archive/test_archiving_killed.py tests/spark/jobs/archive/test_archiving_spark.py \
+		tests/spark/test_cluster.py
 
 differ: setup ## the same scripts against RocketMQ's broker and this one, a hundred seeds
 	@FIREARROW_DIFFER_SEEDS=100 .venv/bin/python -m pytest tests/interop/test_differ.py $(ARGS)

@@ -38,8 +38,9 @@ SHARING = {
     *(
         f"tests/interop/test_{name}.py"
         for name in (
-            "commands", "console", "controller", "differ", "exactlyonce", "pipeline", "pop", "pop_calls", "pop_traps",
-            "python_client", "python_consumers", "timing", "traps",
+            "commands", "console", "controller", "differ", "exactlyonce", "grpc_cluster", "grpc_cluster_lite", "grpc_java",
+            "pipeline", "pop", "pop_calls", "pop_traps", "proxy", "python_client", "python_consumers",
+            "remoting_proxy", "timing", "traps",
         )
     ),
 }  # fmt: skip
@@ -50,6 +51,9 @@ settings.register_profile("ci", deadline=None, derandomize=True, print_blob=True
 settings.register_profile("fuzz", deadline=None, max_examples=20_000, suppress_health_check=SLOW_IS_FINE)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI") else "dev"))
 
+
+# No process that tests start needs numpy's threads for matrices.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 # A shell that runs the tests in the background has them, and all that they start, ignore Ctrl-C.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
@@ -163,7 +167,8 @@ def pytest_collection() -> Iterator[None]:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> Iterator[None]:
     """Mark the tests that use Spark, before ``-m`` selects tests.
 
-    Workers then sort them: tests that wait, then short tests, then slow tests that compute.
+    Workers then sort them: tests that wait, then short tests, then slow tests that compute. Both kinds of workers meet
+    among the single tests that wait, so that none has many tests of one server left at the end.
     """
     for item in items:
         if "spark" in getattr(item, "fixturenames", ()):
@@ -176,7 +181,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def _turn(item: pytest.Item) -> int:
     slow = item.get_closest_marker("slow") is not None
     waits = any(item.get_closest_marker(name) for name in ("interop", "spark"))
-    return (0 if slow else 1) if waits else (3 if slow else 2)
+    if waits:
+        return 0 if slow else 1 if item.nodeid.partition("::")[0] in SHARING else 2
+    return 4 if slow else 3
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -213,6 +220,14 @@ def syncs() -> Iterator[None]:
         for name in ("fsync", "fdatasync"):
             patch.setattr(os, name, checked)
         yield
+
+
+@pytest.fixture
+def patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Make clients of this process wait for slow answers, in a test that is about other things than time."""
+    from tests.patience import be_patient
+
+    be_patient(monkeypatch.setattr)
 
 
 @pytest.fixture

@@ -15,6 +15,8 @@ from tests.pages import README, ROOT
 from tools.recording import PICTURE, record
 from tools.terminalsvg import Pane, as_svg
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 TEXT = "{http://www.w3.org/2000/svg}text"
 VARYING = re.compile(r"\S+/firearrow-\w+/|\b[0-9A-F]{32}\b|[\d.,:]*\d")
 

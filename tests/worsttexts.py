@@ -27,7 +27,7 @@ A frame has 16 MiB at most.
 """
 FIELD_BYTES: Final = 900_000
 UNITS_MAX: Final = 10
-"""Limit of a step in multiples of `_unit`: on a machine where that takes 5 ms, a step may take 50."""
+"""Limit of a step in multiples of `_unit_seconds`: on a machine where that takes 5 ms, a step may take 50."""
 
 _PIECES: Final = {
     "numbers": ("[1", ",1", "]"),
@@ -60,13 +60,14 @@ _PIECES: Final = {
     "many keys": ("{", '"%x":1,', '"":1}'),
     "many integer keys": ("{", "%d:1,", "1:1}"),
 }
-_IN_FIELDS: Final = {
+_IN_FIELDS: Final = {  # where "$" is the field's name: a null is a reason to read the text once more
     "text": ('"', "a", '"'),
     "texts": ('[""', ',""', "]"),
     "objects": ("[{}", ",{}", "]"),
     "names": ('{"":""', ',"%x":""', "}"),
-    "nulls": ('{"":null', ',"%x":null', "}"),
-    "floats": ('{"":0', ',"":1.7976931348623157e-308', "}"),
+    "a null, then names": ('null,$:{"":""', ',"%x":""', "}"),
+    "a null, then nulls": ('null,$:{"":null', ',"%x":null', "}"),
+    "a null, then floats": ('null,$:{"":0', ',"":1.7976931348623157e-308', "}"),
 }
 
 
@@ -81,7 +82,7 @@ def worst_fields(type_: Any, size: int) -> Iterator[tuple[str, bytes]]:
     for field in msgspec.structs.fields(type_):
         name = json.dumps(field.encode_name)
         for what, (start, piece, end) in _IN_FIELDS.items():
-            yield f"{field.name} of {what}", _filled(f"{{{name}:{start}", piece, end + "}", size)
+            yield f"{field.name} of {what}", _filled(f"{{{name}:{start.replace('$', name)}", piece, end + "}", size)
         for part in _structs_in(field.type):
             start, end = ("[", "]") if get_origin(field.type) is list else ('{"k":', "}")
             for path, body in worst_fields(part, size):
@@ -109,17 +110,12 @@ def _structs_in(type_: Any) -> list[Any]:
     return [part for inner in get_args(type_) for part in _structs_in(inner)]
 
 
-def _unit() -> None:
-    msgspec.json.decode(_UNIT)
-    sum(range(400_000))
-
-
 @cache
 def _unit_seconds() -> float:
-    return cpu_seconds(_unit, 0)
+    return cpu_seconds(lambda: msgspec.json.decode(_UNIT), 0)
 
 
-_UNIT: Final = b"[" + b"{}," * 60_000 + b"{}]"
+_UNIT: Final = _filled(*_PIECES["many keys"], FIELD_BYTES // 2)  # it takes memory, as the worst texts do
 
 
 def feed(stepping: Stepping, handlers: Mapping[int, Handler], fields: Mapping[str, FieldValue]) -> None:

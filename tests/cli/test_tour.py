@@ -15,6 +15,8 @@ from firearrow.cli.main import main
 from tests.cli.shell import shop, steady
 from tests.test_tidy import ROOT
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 PAGE = ROOT / "docs" / "cluster.md"
 BLOCK = re.compile(r"(```console\n)(.*?)(```)", re.DOTALL)
 PROMPT = "$ firearrow "

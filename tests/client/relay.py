@@ -13,9 +13,9 @@ from contextlib import asynccontextmanager
 from random import Random
 from typing import Any, NamedTuple
 
-from tests.net.passing import End, Passing
+from tests.net.listener import HOST, listening
+from tests.net.passing import End, pass_on
 
-HOST = "127.0.0.1"
 HEAD_BYTES = 8  # of a frame: its length, the kind and length of its header
 
 
@@ -42,20 +42,16 @@ class Relay:
         self._loop = asyncio.get_running_loop()
         self._connect: Callable[..., Any] = self._loop.create_connection
         self._own_port = 0
-        self._passing = Passing()
 
     @asynccontextmanager
     async def between(self) -> AsyncIterator[None]:
         """Have all who connect to the port from now on come to the relay."""
-        server = await asyncio.start_server(self._serve, HOST, 0)
-        self._own_port = server.sockets[0].getsockname()[1]
-        self._loop.create_connection = self._redirect  # type: ignore[method-assign,assignment]
-        try:
-            yield
-        finally:
-            self._loop.create_connection = self._connect  # type: ignore[method-assign]
-            server.close()
-            await self._passing.close()
+        async with listening(self._serve) as self._own_port:
+            self._loop.create_connection = self._redirect  # type: ignore[method-assign,assignment]
+            try:
+                yield
+            finally:
+                self._loop.create_connection = self._connect  # type: ignore[method-assign]
 
     async def _redirect(self, factory: Any, host: str | None = None, port: int | None = None, **options: Any) -> Any:
         port = self._own_port if port == self._port else port
@@ -70,8 +66,7 @@ class Relay:
             writer.transport.abort()
             return
         there = asyncio.StreamWriter(transport, protocol, there_reader, self._loop)
-        ends = End(reader, writer), [End(there_reader, there)]
-        self._passing.join(*ends, self._through, self._through)
+        await pass_on(End(reader, writer), [End(there_reader, there)], self._through, self._through)
 
     async def _through(self, data: bytes) -> bytes:
         """What is passed on of a piece; less than all if the connection is to be cut."""

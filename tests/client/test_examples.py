@@ -12,6 +12,8 @@ from firearrow.testing import EmbeddedCluster
 from tests import examples
 from tests.pages import DOCS, Block, sections
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 SECTIONS = sections(DOCS / "client.md") | sections(DOCS / "concepts.md")
 CONFIG = {"enablePropertyFilter": True, "recallMessageEnable": True, "traceTopicEnable": True}
 

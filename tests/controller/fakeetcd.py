@@ -9,6 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from firearrow.controller.etcdclient import KeyValue
+from tests.net.listener import Listener
 
 PORT: Final = 2379
 URL: Final = f"http://127.0.0.1:{PORT}"
@@ -34,11 +35,7 @@ class FakeEtcd:
 
     async def start(self, port: int = PORT) -> None:
         """Listen."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", port)
-
-    def stop(self) -> None:
-        """Listen no more; keys and leases stay."""
-        self._server.close()
+        await Listener().listen(self._serve, port)
 
     def put(self, key: str, value: bytes) -> None:
         """Have a key, as if somebody else had written it."""
@@ -58,7 +55,6 @@ class FakeEtcd:
         if answer is not None:
             status = b"400 Bad Request" if "message" in answer else b"200 OK"
             writer.write(b"HTTP/1.0 %b\r\n\r\n" % status + msgspec.json.encode(answer))
-        writer.close()
 
     async def _answer(self, path: str, request: dict[str, Any]) -> dict[str, Any] | None:
         if self.cut_off and str(self.cut_off) in str(request):

@@ -10,6 +10,7 @@ import pytest
 
 from firearrow.controller.etcdclient import Etcd, Lease, RangeResponse
 from firearrow.testing import loop
+from tests.net.listener import Listener
 
 Answer = tuple[str, bytes] | None
 
@@ -22,7 +23,7 @@ class Web:
         self._respond = respond
 
     async def start(self, port: int) -> str:
-        await asyncio.start_server(self._serve, "127.0.0.1", port)
+        await Listener().listen(self._serve, port)
         return f"http://127.0.0.1:{port}"
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -34,7 +35,6 @@ class Web:
             await asyncio.sleep(3600)
             return
         writer.write(f"HTTP/1.0 {answer[0]}\r\n\r\n".encode() + answer[1])
-        writer.close()
 
 
 GRANTED: Answer = ("200 OK", b'{"header":{},"ID":"7587881270212302081","TTL":"5"}')

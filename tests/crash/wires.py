@@ -20,7 +20,8 @@ from random import Random
 from socket import inet_aton
 from typing import Final
 
-from tests.net.passing import End, Passing, Through
+from tests.net.listener import Listener
+from tests.net.passing import End, Through, pass_on
 
 INSIDE: Final = "127.0.0.1"
 OUTSIDE: Final = "127.0.0.2"
@@ -45,35 +46,31 @@ class Wires:
         self._chance = chance
         self._cut: set[tuple[str, str]] = set()
         self._healed = asyncio.Event()
-        self._passing = Passing()
-        self._servers: list[asyncio.Server] = []
-        self._joining: set[End] = set()  # those that are to be passed on
+        self._listener = Listener()
 
     async def serve(self, name: str, port: int) -> None:
         """Take the connections of one of a server's ports."""
 
-        async def joined(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            await self._join(name, port, End(reader, writer))
-
-        self._servers.append(await asyncio.start_server(joined, OUTSIDE, port))
-
-    async def _join(self, name: str, port: int, here: End) -> None:
-        source = self._owner(*map(here.writer.get_extra_info, ("peername", "sockname")))
-        there: list[End] = []
-        self._joining.add(here)
-        try:
+        async def join(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            source = self._owner(*map(writer.get_extra_info, ("peername", "sockname")))
             if source is not None:
-                there.append(End(*await asyncio.open_connection(INSIDE, port)))
-                if self.doubled and source != TESTER:
+                copies = 2 if self.doubled and source != TESTER else 1
+                await self._pass_on(End(reader, writer), port, copies, self._way(source, name), self._way(name, source))
+            writer.transport.abort()
+
+        await self._listener.listen(join, port, OUTSIDE)
+
+    async def _pass_on(self, here: End, port: int, copies: int, to: Through, back: Through) -> None:
+        there: list[End] = []
+        try:
+            with suppress(OSError):  # the server is down
+                while len(there) < copies:
                     there.append(End(*await asyncio.open_connection(INSIDE, port)))
-        except OSError:
-            pass  # the server is down
+            if there:
+                await pass_on(here, there, to, back)
         finally:
-            self._joining.discard(here)
-        if source is None or not there:
-            here.writer.transport.abort()
-            return
-        self._passing.join(here, there, self._way(source, name), self._way(name, source))
+            for end in there:
+                end.writer.transport.abort()
 
     def _owner(self, *ends: tuple[str, int]) -> str | None:
         """Which process has the socket with this address, connected to that one (two sockets may
@@ -114,7 +111,7 @@ class Wires:
 
     def reset(self) -> None:
         """End all connections; who opened them does so again."""
-        self._passing.reset()
+        self._listener.reset()
 
     def heal(self) -> None:
         """Have everything come, at once."""
@@ -126,10 +123,5 @@ class Wires:
             self.reset()
 
     async def close(self) -> None:
-        """Let nobody connect any more."""
-        for server in self._servers:
-            server.close()
-        await asyncio.sleep(0)  # who has just connected is known then
-        for here in self._joining:
-            here.writer.transport.abort()
-        await self._passing.close()
+        """Let nobody connect any more, and end all connections."""
+        await self._listener.close()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import subprocess
 import sys
@@ -13,6 +12,7 @@ import pytest
 
 from firearrow.testing.broker import EmbeddedBroker
 from tests.pages import DOCS, NAME_SERVER, blocks
+from tests.patience import patient_environment
 
 PAGE = DOCS / "integrations.md"
 TEXT = PAGE.read_text(encoding="utf-8")
@@ -32,7 +32,10 @@ def examples(tmp_path: Path, rocketmq_broker: EmbeddedBroker) -> Path:
 
 
 def run(examples: Path, name: str) -> str:
-    ran = subprocess.run([sys.executable, name], cwd=examples, capture_output=True, text=True, timeout=TIMEOUT_S)
+    ran = subprocess.run(
+        [sys.executable, name], cwd=examples, capture_output=True, text=True, timeout=TIMEOUT_S,
+        env=patient_environment(examples),
+    )  # fmt: skip
     assert ran.returncode == 0, ran.stderr
     return ran.stdout
 
@@ -43,7 +46,7 @@ def outputs_of(examples: Path, command: str, wanted: set[str]) -> None:
     worker = subprocess.Popen(
         [sys.executable, "-u", "-m", *command.split()],
         cwd=examples, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
-        env={**os.environ, "PYTHONUNBUFFERED": "1"},
+        env={**patient_environment(examples), "PYTHONUNBUFFERED": "1"},
     )  # fmt: skip
     too_late = threading.Timer(TIMEOUT_S, worker.kill)
     too_late.start()

@@ -31,6 +31,8 @@ from firearrow.client import (
 )
 from firearrow.client.admin import Admin
 from firearrow.client.consumer.groupcalls import GroupCalls
+from firearrow.client.pull import pullconsumer
+from firearrow.client.push import pushconsumer
 from firearrow.client.routing.queues import subscribe_queues
 from firearrow.errors import TopicNotFound
 from tests.interop.driver import Driver
@@ -47,6 +49,14 @@ def served(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     root = tmp_path_factory.mktemp(f"consumers-{request.param}")
     with serve(request.param, root / "store", root / "logs", settings=SETTINGS) as server:
         yield server
+
+
+@pytest.fixture(autouse=True)
+def offsets_are_committed_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing else would let tests wait for the first commit, which comes after ten seconds."""
+    for module in (pullconsumer, pushconsumer):
+        for name in ("PERSIST_FIRST_SECONDS", "PERSIST_SECONDS"):
+            monkeypatch.setattr(module, name, 0.5)
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from pathlib import Path
 from tests.interop.servers import Server
 from tests.interop.toolchain import java_command
 from tests.pages import DOCS, README, hello, printed_by
+from tests.patience import patient_environment
 
 
 def test_java_example_sends_and_receives(server: Server, tmp_path: Path) -> None:
@@ -21,5 +22,5 @@ def test_java_example_sends_and_receives(server: Server, tmp_path: Path) -> None
 def test_python_example_sends_and_receives(server: Server, tmp_path: Path) -> None:
     source = tmp_path / "hello.py"
     source.write_text(hello(README, "python", server.namesrv), encoding="utf-8")
-    printed = printed_by([sys.executable, "-u", source])
+    printed = printed_by([sys.executable, "-u", source], env=patient_environment(tmp_path))
     assert printed == ["SEND_OK", "received hello"]

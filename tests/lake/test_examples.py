@@ -16,6 +16,8 @@ from firearrow.testing import BlockingCluster
 from tests.pages import DOCS, NAME_SERVER, blocks
 from tests.spark.jobs.inline import Inline
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 PAGE = DOCS / "lake.md"
 
 

@@ -11,10 +11,11 @@ from typing import TypeVar
 
 from firearrow.clock import SystemClock
 from firearrow.net.server import Handler, Server
+from tests.net.listener import HOST, listening, turns
+from tests.net.passing import End, pass_on
 
 T = TypeVar("T")
 START_SECONDS_MAX = 20
-LOOP_TURNS = 3  # a closed transport releases its socket in a later turn
 
 
 @contextmanager
@@ -45,17 +46,16 @@ async def _end_tasks() -> None:
     for task in tasks:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
-    for _ in range(LOOP_TURNS):
-        await asyncio.sleep(0)
+    await turns()
 
 
 @asynccontextmanager
 async def answering(handlers: Mapping[int, Handler], port: int = 0) -> AsyncIterator[str]:
     """Start a server with these handlers; yield its address."""
     server = Server(handlers, SystemClock())
-    port = await server.start("127.0.0.1", port)
+    port = await server.start(HOST, port)
     try:
-        yield f"127.0.0.1:{port}"
+        yield f"{HOST}:{port}"
     finally:
         await server.stop()
 
@@ -66,21 +66,12 @@ async def encrypting(handlers: Mapping[int, Handler], context: ssl.SSLContext) -
     async with answering(handlers) as plain:
 
         async def forward(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            inner = await asyncio.open_connection("127.0.0.1", int(plain.rpartition(":")[2]))
-            await asyncio.gather(_copy(reader, inner[1]), _copy(inner[0], writer))
+            inner = End(*await asyncio.open_connection(HOST, int(plain.rpartition(":")[2])))
+            await pass_on(End(reader, writer), [inner], unchanged, unchanged)
 
-        listener = await asyncio.start_server(forward, "127.0.0.1", 0, ssl=context)
-        try:
-            yield f"127.0.0.1:{listener.sockets[0].getsockname()[1]}"
-        finally:
-            listener.close()
-            await listener.wait_closed()
+        async with listening(forward, ssl=context) as port:
+            yield f"{HOST}:{port}"
 
 
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    try:
-        while data := await reader.read(1 << 16):
-            writer.write(data)
-            await writer.drain()
-    finally:
-        writer.close()
+async def unchanged(data: bytes) -> bytes:
+    return data

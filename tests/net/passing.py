@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NamedTuple
 
 CHUNK_BYTES = 1 << 16
@@ -21,68 +21,43 @@ class End(NamedTuple):
     writer: asyncio.StreamWriter
 
 
-class Passing:
-    """All connections of a proxy."""
-
-    def __init__(self) -> None:
-        self._tasks: set[asyncio.Task[None]] = set()
-        self._ends: set[asyncio.StreamWriter] = set()
-
-    def join(self, here: End, there: Iterable[End], to: Through, back: Through) -> None:
-        """Pass data from here on to all ends there, and the answers of the first of them back. When either direction
-        has ended, all are closed.
-        """
-        ends = [here, *there]
-        writers = [it.writer for it in ends]
-        self._ends.update(writers)
-        self._begin(here.reader, writers[1:], to, writers)
-        self._begin(ends[1].reader, [here.writer], back, writers)
-        for other in ends[2:]:
-            self._begin(other.reader, [], back, [other.writer])
-
-    def _begin(
-        self,
-        source: asyncio.StreamReader,
-        targets: list[asyncio.StreamWriter],
-        through: Through,
-        ended: list[asyncio.StreamWriter],
-    ) -> None:
-        task = asyncio.create_task(self._pump(source, targets, through, ended))
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-
-    async def _pump(
-        self,
-        source: asyncio.StreamReader,
-        targets: list[asyncio.StreamWriter],
-        through: Through,
-        ended: list[asyncio.StreamWriter],
-    ) -> None:
-        try:
-            while True:
-                try:
-                    data = await source.read(CHUNK_BYTES)
-                except OSError:
-                    data = b""  # the connection was reset
-                passed = await through(data)
-                for target in targets:
-                    if not target.is_closing():  # otherwise the other end is gone
-                        target.write(passed)
-                if not data or len(passed) < len(data):
-                    break
-        finally:
-            for writer in ended:
-                writer.close()
-            self._ends.difference_update(ended)
-
-    def reset(self) -> None:
-        """End all connections at once."""
-        for writer in tuple(self._ends):
-            writer.transport.abort()
-
-    async def close(self) -> None:
-        """End all connections, with their data in flight."""
-        for task in self._tasks:
+async def pass_on(here: End, there: Sequence[End], to: Through, back: Through) -> None:
+    """Pass data from here on to all ends there, and the answers of the first of them back. When either direction
+    has ended, close all; when that is cancelled, end all at once.
+    """
+    ends = [here, *there]
+    both = [
+        asyncio.create_task(_pump(here.reader, [it.writer for it in there], to)),
+        asyncio.create_task(_pump(there[0].reader, [here.writer], back)),
+    ]
+    others = [asyncio.create_task(_drain(other, back)) for other in there[1:]]
+    try:
+        await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+        for end in ends:
+            end.writer.close()
+        await asyncio.gather(*(end.writer.wait_closed() for end in ends), return_exceptions=True)
+    finally:
+        for end in ends:
+            end.writer.transport.abort()
+        for task in (*both, *others):
             task.cancel()
-        if self._tasks:
-            await asyncio.wait(self._tasks)
+        await asyncio.wait((*both, *others))
+
+
+async def _pump(source: asyncio.StreamReader, targets: list[asyncio.StreamWriter], through: Through) -> None:
+    while True:
+        try:
+            data = await source.read(CHUNK_BYTES)
+        except OSError:
+            data = b""  # the connection was reset
+        passed = await through(data)
+        for target in targets:
+            if not target.is_closing():  # otherwise the other end is gone
+                target.write(passed)
+        if not data or len(passed) < len(data):
+            break
+
+
+async def _drain(other: End, through: Through) -> None:
+    await _pump(other.reader, [], through)
+    other.writer.close()

@@ -17,7 +17,7 @@ from firearrow.store import mending
 from firearrow.store.commitlog import CommitLog
 from tests.replication.simulation import Violation, simulate
 
-SEEDS = int(os.environ.get("FIREARROW_REPLICATION_SEEDS", "200"))
+SEEDS = int(os.environ.get("FIREARROW_REPLICATION_SEEDS", "120"))
 BLOCKS = 4
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -32,6 +33,8 @@ QUEUES = 2
 BODIES = [b"body %d" % number for number in range(MESSAGES)]
 SPLIT = {"splitBytes": "128k"}  # so small that both executors get some of a small store
 SMALL_TASKS_MAX = {"backlog": 40, "accounting": 25, "archive": 1}
+KILLS_ALL = "FIREARROW_SPARK_KILL_ROUNDS" in os.environ
+REPORTS_KILLED = {"backlog", "transactions"}
 LARGE_TASKS_MAX = 40  # with Spark's own settings 1,612
 NOW = "2026-11-18T17:00:00Z"  # as the shop's store has it
 SECRET = "a-secret-of-the-driver"
@@ -226,14 +229,15 @@ def test_an_archive_is_written_joined_restored_and_replayed(site: Site) -> None:
 
 
 def test_reports_are_the_same_from_executors_that_die(site: Site, shop: str, backlog: dict[str, Any]) -> None:
+    """`make chaos` kills one in each report; to start it again takes five seconds."""
     jobs = [(backlog_of(shop), backlog)]
     for job, *more in (["deadletters"], ["latency", "--now", NOW], ["transactions", "--now", NOW], ["duplicates"]):
         words = [job, "--path", shop, "--top", "0", *more]
         jobs.append((words, site.driver.run("report", words=words)))
     for words, small in jobs:
-        mark = site.mark(words[0])
+        mark = site.mark(words[0]) if words[0] in REPORTS_KILLED or KILLS_ALL else ""
         large = site.driver.run("report", words=words, kill=mark, small=False)
-        assert Path(mark).exists()
+        assert not mark or Path(mark).exists()
         assert ordered(large["found"]) == ordered(small["found"])
 
 

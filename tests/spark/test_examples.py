@@ -22,6 +22,8 @@ from tests.pages import DOCS, NAME_SERVER, README, blocks
 from tests.spark.jobs import orders
 from tools.demo import create_topics, serving
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 
 class OneLook(Event):
     """Ends what follows a log after its first step."""

@@ -10,7 +10,7 @@ from firearrow.database import Database, Table
 from tests.store.powerloss import Life
 from tests.store.stores import KINDS
 
-SEEDS = int(os.environ.get("FIREARROW_POWER_LOSS_SEEDS", "100"))
+SEEDS = int(os.environ.get("FIREARROW_POWER_LOSS_SEEDS", "60"))
 SEEDS_A_TEST = 10
 
 

@@ -17,6 +17,8 @@ from tests.pages import DOCS, README, blocks
 
 pytest_plugins = ["pytester"]
 
+pytestmark = pytest.mark.usefixtures("patience")
+
 HERE = Path(__file__).parent
 PAGE = DOCS / "testing.md"
 

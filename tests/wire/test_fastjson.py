@@ -326,6 +326,7 @@ def test_nulls_in_long_texts_count_as_absent(data: bytes) -> None:
         (b"{'text':'in single quotes'}", "object keys must be strings"),
         (b'{"text":"a trailing comma",}', "trailing comma"),
         (b'{"names":[' + b'"",' * 100 + b"null]}", "Expected `str`, got `null`"),
+        (b'{"names":{"a":"b"},"text":null}', "Expected `array`, got `object`"),
         (b'{"numbers":{1:"' + b"a" * 200 + b'"}}', "malformed"),
         (b'{1:[{2:"unterminated', "truncated"),
     ],

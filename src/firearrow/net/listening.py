@@ -6,9 +6,12 @@ import asyncio
 import os
 import socket
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from typing import Final
 
 from firearrow.errors import CannotListen
+
+ACCEPT_TURNS: Final = 2  # of asyncio's loop, until an accepted connection has its protocol
 
 
 async def listen(
@@ -43,3 +46,16 @@ async def listen(
 def port_of(server: asyncio.Server) -> int:
     """Return the port that a server listens on."""
     return int(server.sockets[0].getsockname()[1])
+
+
+async def close_listeners(servers: Sequence[asyncio.Server]) -> None:
+    """Stop listening; when this returns, each accepted connection has its protocol.
+
+    A server of asyncio that is closed earlier drops such a connection, whose socket stays open.
+    """
+    loop = asyncio.get_running_loop()
+    accepting = [loop.remove_reader(listener) for server in servers for listener in server.sockets]
+    for _ in range(ACCEPT_TURNS if any(accepting) else 0):  # other loops are not in need of it
+        await asyncio.sleep(0)
+    for server in servers:
+        server.close()

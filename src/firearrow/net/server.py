@@ -36,7 +36,7 @@ from firearrow.net.gathering import Answers as BulkAnswers
 from firearrow.net.gathering import Gathering, size_of_waiting
 from firearrow.net.grpc import HELLO, GrpcLimits, GrpcPeer, Method
 from firearrow.net.lateness import Lateness, Patience
-from firearrow.net.listening import listen, port_of
+from firearrow.net.listening import close_listeners, listen, port_of
 from firearrow.net.meter import RpcMeter
 from firearrow.net.outgoing import Departures, Outgoing
 from firearrow.net.proxyheaders import HeaderReading, ProxyHeaders
@@ -739,12 +739,10 @@ class Server:
         if self._server is None:
             return
         self._idle_sweep.cancel()
-        self._server.close()
-        for other in self._others:
-            other.close()
+        self._all_gone = asyncio.Event()
+        await close_listeners((self._server, *self._others))
         self._others.clear()
         self.gathering.answer()
-        self._all_gone = asyncio.Event()
         for peer in list(self._all):
             peer.leave()
         if self._all:

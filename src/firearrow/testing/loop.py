@@ -127,6 +127,10 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             transport.protocol.connection_made(transport)
         return ours, protocol
 
+    def remove_reader(self, fd: Any) -> bool:
+        """Return False: no socket has a reader."""
+        return False
+
     def forget(self, port: int) -> None:
         """Stop listening on a port."""
         self._listening.pop(port, None)

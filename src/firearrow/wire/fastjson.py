@@ -97,8 +97,11 @@ BRACKETS_MAX: Final = 10_000  # in one value that is cut out; 3 ms
 _ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
 _ESCAPED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0"}
 _WORDS: Final = {"true": True, "false": False, "null": None}
-_TOO_LONG: Final = "of length <="  # in msgspec's errors
+# Parts of msgspec's errors. Without nulls, a text can only be read if a null was its first fault.
+_TOO_LONG: Final = "of length <="
+_GOT_NULL: Final = "got `null`"
 _CLOSING: Final = {"{": "}", "[": "]"}
+_PARTED: Final = (dict, list)
 _BRACKETS: Final = frozenset((b"{", b"[", b"}", b"]"))
 
 _encode = msgspec.json.Encoder().encode
@@ -160,20 +163,23 @@ def _values_within(data: bytes, limits: TextLimits) -> int:
 
 def _decode_long(data: bytes, type_: type[T], limits: TextLimits, values: int, error: Exception) -> T:
     """Read text that is too long for the parser: with nulls, and bare integer keys."""
+    sound = data
     try:
         values += 3 * (len(data) - len(data.translate(None, b"[{")))
         values = max(values, data.count(b'"') // 2)
         if len(data) > limits.converted or values > limits.converted_values:
             raise error
-        if isinstance(error, msgspec.ValidationError):
-            return _converted(_decode_plain(data), type_)
-        if values > limits.converted_values // 2:
+        if not isinstance(error, msgspec.ValidationError):
+            if values > limits.converted_values // 2:
+                raise error
+            sound = with_quoted_keys(data)
+            try:
+                return _decoder(type_)(sound)
+            except msgspec.ValidationError as wrong:
+                error = wrong
+        if _GOT_NULL not in str(error):
             raise error
-        sound = with_quoted_keys(data)
-        try:
-            return _decoder(type_)(sound)
-        except msgspec.ValidationError:
-            return _converted(_decode_plain(sound), type_)
+        return _converted(_decode_plain(sound), type_)
     except (ValueError, RecursionError) as refused:
         raise MessageError(
             f"{refused}; of {len(data)} bytes with {values} values, only plain JSON of the right types is read", "JSON"
@@ -214,16 +220,15 @@ def _any_decoder(type_: Hashable) -> Callable[[bytes | str], Any]:
     return msgspec.json.Decoder(cast(Any, type_), strict=False, float_hook=float).decode
 
 
-def _without_nulls(value: Any) -> Any:
+def _without_nulls(value: T) -> T:
+    """Take the entries that are null out of all objects in a value, and return it."""
     if isinstance(value, dict):
-        kind = type(value)
-        return kind(
-            (key, _without_nulls(item) if isinstance(item, dict | list) else item)
-            for key, item in value.items()
-            if item is not None
-        )
-    if isinstance(value, list):
-        return [_without_nulls(item) if isinstance(item, dict | list) else item for item in value]
+        for key in [key for key, item in value.items() if item is None]:
+            del value[key]
+    if isinstance(value, _PARTED):
+        for item in value.values() if isinstance(value, dict) else value:
+            if isinstance(item, _PARTED):
+                _without_nulls(item)
     return value
 
 

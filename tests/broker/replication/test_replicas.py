@@ -20,6 +20,7 @@ from firearrow.testing.loop import VirtualClock
 from tests.broker.fakes import HandClock
 from tests.broker.replicated import caught_up, ha_address, ha_status, log_of, replica, slave_of
 from tests.broker.serving import SUBSCRIPTION, SUSPEND, bodies, left_by_kill, seconds, send_fields, serving, until
+from tests.net.listener import listening
 from tests.store.stores import KINDS, KiB, small_config
 
 FILE_BYTES = 64 * KiB
@@ -272,14 +273,11 @@ def test_a_slave_reports_no_more_than_where_it_began_until_all_is_compared(tmp_p
                 await asyncio.sleep(2)  # it reports each 5 s meanwhile
             while data := await reader.read(8):
                 said.append(int.from_bytes(data))
-            writer.close()
 
-        server = await asyncio.start_server(serve, "127.0.0.1", 0)
-        port = server.sockets[0].getsockname()[1]
-        keys = {"ha_master_address": f"127.0.0.1:{port}", "ha_send_heartbeat_interval": 5000}
-        async with replica(tmp_path / "s", clock, role="SLAVE", store=keys):
-            await asyncio.sleep(35)
-        server.close()
+        async with listening(serve) as port:
+            keys = {"ha_master_address": f"127.0.0.1:{port}", "ha_send_heartbeat_interval": 5000}
+            async with replica(tmp_path / "s", clock, role="SLAVE", store=keys):
+                await asyncio.sleep(35)
         assert said[-1] == len(log)
         assert said.count(1) > 3
         assert {*said} == {1, len(log)}

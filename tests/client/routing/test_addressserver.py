@@ -13,6 +13,7 @@ from firearrow.testing import loop
 from firearrow.testing.loop import VirtualClock
 from tests.client.cluster import Cluster, clustered
 from tests.client.consuming import make_topic
+from tests.net.listener import HOST, Listener
 
 
 class Web:
@@ -24,18 +25,17 @@ class Web:
         self.asked: list[str] = []
 
     async def __aenter__(self) -> str:
-        self._server = await asyncio.start_server(self._answer, "127.0.0.1", 0)
-        return f"127.0.0.1:{self._server.sockets[0].getsockname()[1]}"
+        self._listener = Listener()
+        return f"{HOST}:{await self._listener.listen(self._answer)}"
 
     async def __aexit__(self, *_: object) -> None:
-        self._server.close()
+        await self._listener.close()
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         head = await reader.readuntil(b"\r\n\r\n")
         self.asked.append(head.split(b"\r\n")[0].decode())
         body = self.bodies.pop(0) if len(self.bodies) > 1 else self.bodies[0]
         writer.write(f"HTTP/1.0 {self.status}\r\nServer: x\r\n\r\n{body}".encode())
-        writer.close()
 
 
 def test_a_session_asks_where_the_name_servers_are_and_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

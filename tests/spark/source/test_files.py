@@ -15,7 +15,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from firearrow.client.queues import Span
@@ -31,6 +31,7 @@ from firearrow.store.reading.storage import LocalStorage
 from tests import golden
 from tests.spark import logs, oracle
 
+EXAMPLES = settings.default.max_examples // 2 if settings.default else 50
 WITH_MAP = MESSAGES.set(MESSAGES.get_field_index("properties"), pa.field("properties", PROPERTIES_MAP))
 
 
@@ -74,6 +75,7 @@ def test_any_store_is_read_as_the_loop_reads_it(sent: list[logs.Sent], split: st
         assert found == columns(oracle.visible(root, logs.BROKER), MESSAGES.names)
 
 
+@settings(max_examples=EXAMPLES)
 @given(sent=logs.stores, split=st.sampled_from(["1", "150", "700", "4k", "1m"]), ending=st.sampled_from(logs.ENDINGS))
 def test_any_log_is_walked_as_the_loop_walks_it(sent: list[logs.Sent], split: str, ending: str) -> None:
     with tempfile.TemporaryDirectory() as home:

@@ -10,7 +10,7 @@ from tempfile import TemporaryDirectory
 
 import pyarrow as pa
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
@@ -30,6 +30,7 @@ from tests.spark.jobs.inline import Inline
 from tests.spark.origins import DAY_MS, MemoryOrigin
 
 A, B, C = Queue("T", "a", 0), Queue("T", "a", 1), Queue("U", "b", 0)
+EXAMPLES = settings.default.max_examples // 2 if settings.default else 50
 NEXT_DAY = 10  # the offset that is of it
 PLACE = pa.schema([MESSAGES.field(n) for n in ("topic", "broker", "queueId", "queueOffset")])
 
@@ -79,6 +80,7 @@ def test_messages_come_from_the_archive_as_far_as_it_has_them(tmp_path: Path) ->
     assert read(only) == every({A: Bound(5, 3000), B: Bound(0, 10)})
 
 
+@settings(max_examples=EXAMPLES)
 @given(st.data())
 def test_whatever_goes_on_each_message_is_there_once(data: st.DataObject) -> None:
     """Messages come, are archived in steps, deleted once they are, expire, and files are joined."""
