@@ -38,8 +38,8 @@ SHARING = {
     *(
         f"tests/interop/test_{name}.py"
         for name in (
-            "commands", "console", "controller", "differ", "exactlyonce", "grpc_cluster", "grpc_cluster_lite", "grpc_java",
-            "pipeline", "pop", "pop_calls", "pop_traps", "proxy", "python_client", "python_consumers",
+            "commands", "console", "controller", "differ", "exactlyonce", "grpc_cluster", "grpc_cluster_lite",
+            "grpc_java", "pipeline", "pop", "pop_calls", "pop_traps", "proxy", "python_client", "python_consumers",
             "remoting_proxy", "timing", "traps",
         )
     ),

@@ -28,6 +28,7 @@ from firearrow.wire.fastjson import (
     java_double,
     loads,
     with_quoted_keys,
+    with_quoted_objects,
 )
 from tests.cputime import cpu_seconds
 from tests.golden import extract, golden_names
@@ -300,6 +301,38 @@ def test_long_texts_with_bare_keys_are_read_as_short_ones(numbers: dict[int, str
     assert decode(data, Numbered) == expected
     assert decode(data, Numbered, TextLimits(0, 1 << 20)) == expected
     assert decode(data.decode(), Numbered, TextLimits(0, 1 << 20)) == expected
+
+
+@given(
+    st.dictionaries(st.tuples(texts, integers), st.dictionaries(texts, integers | texts), max_size=4),
+    st.sampled_from(["", " ", "\n"]),
+    texts | st.sampled_from(['"{', "}", "x{", ":1}:", "\\", "\0{}"]),
+)
+def test_keys_that_are_objects_are_read_as_token_by_token(
+    found: dict[tuple[str, int], dict[str, Any]], space: str, text: str
+) -> None:
+    value = {"table": {ObjectKey(topic=topic, queueId=number): item for (topic, number), item in found.items()}}
+    data = dumps({**value, text: [text]}).replace(b"}:", b"}%b:" % space.encode())
+    comment = b"/**/"  # keeps msgspec from it
+    try:
+        expected = loads(data + comment)
+    except MessageError:
+        expected = None
+    if expected is not None:
+        assert loads(data) == expected
+    if with_quoted_objects(dumps(value)) is not None:
+        assert loads(dumps(value)) == value
+
+
+@pytest.mark.parametrize("text", ['{{"a":null}:1}', '{{"a":1}:}', '{{"a":{}}:1}', '{{"a":1}:1'])
+def test_wrong_keys_that_are_objects_are_refused(text: str) -> None:
+    with pytest.raises(MessageError):
+        loads(text)
+
+
+def test_objects_within_texts_are_no_keys() -> None:
+    assert loads('{"x{":":1}:",{"a":1}:[2]}') == {"x{": ":1}:", ObjectKey(a=1): [2]}
+    assert with_quoted_objects(b'{{"a":1}:2}') == rb'{"\u0000{\"a\":1}":2}'
 
 
 @given(st.lists(texts | integers), texts)

@@ -1,8 +1,8 @@
 """`firearrow sql`: a query over the messages that brokers retain, and over the typed tables of a lake.
 
-A table of the query is a topic: its messages as `COLUMNS`, read from the brokers with the user's rights. With a lake, the
-name of a topic stands for its typed table and the messages behind it. DuckDB runs the query in memory, without files,
-network or extensions.
+A table of the query is a topic: its messages as `COLUMNS`, read from the brokers with the user's rights. With a lake,
+the name of a topic stands for its typed table and the messages behind it. DuckDB runs the query in memory, without
+files, network or extensions.
 """
 
 from __future__ import annotations
