@@ -10,7 +10,6 @@ from contextlib import asynccontextmanager, contextmanager
 import httpx
 import pytest
 import uvicorn
-from starlette.applications import Starlette
 
 from firearrow.cli.cluster.options import ClusterOptions
 from firearrow.clock import SystemClock
@@ -47,21 +46,22 @@ def browser(cluster: BlockingCluster, tmp_path_factory: pytest.TempPathFactory) 
 def browsing(console: Console) -> Iterator[httpx.Client]:
     """Serve a console for a ``with`` block; yield a client of it."""
     with (
-        in_thread(lambda: served(console.application())) as address,
+        in_thread(lambda: served(console)) as address,
         httpx.Client(base_url=address, follow_redirects=True, timeout=30) as client,
     ):
         yield client
 
 
 @asynccontextmanager
-async def served(application: Starlette) -> AsyncIterator[str]:
-    """Serve an application for an ``async with`` block; yield its address."""
+async def served(console: Console) -> AsyncIterator[str]:
+    """Serve a console for an ``async with`` block; yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(application, log_level="warning", lifespan="on", timeout_graceful_shutdown=1)
+        config = uvicorn.Config(console.application(), log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
         task = asyncio.create_task(server.serve([listening]))
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
+            console.end_streams()
             server.should_exit = True
             await task

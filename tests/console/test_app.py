@@ -5,11 +5,19 @@ from __future__ import annotations
 import re
 from hashlib import sha256
 from importlib.resources import files
+from pathlib import Path
 
 import httpx
 import pytest
 
+from firearrow.cli.cluster.options import ClusterOptions
+from firearrow.clock import SystemClock
+from firearrow.console.app import Console
+from firearrow.console.changes import ChangeLog
+from firearrow.console.clusters import Clusters
 from firearrow.console.vendored import VENDORED
+from firearrow.testing import BlockingCluster
+from tests.console.conftest import browsing
 
 
 @pytest.mark.parametrize("path", ["/", "/topics", "/topics/orders", "/groups", "/groups/billing"])
@@ -72,3 +80,17 @@ def test_a_topic_says_what_is_wrong_with_its_route(browser: httpx.Client) -> Non
     text = browser.get("/cluster/topics/orders").text
     assert "the cluster has no other broker" in text
     assert "queues that producers send to" in text
+
+
+def test_streams_end_with_the_server(cluster: BlockingCluster, tmp_path: Path) -> None:
+    clock = SystemClock()
+    clusters = Clusters(ClusterOptions(name_server=cluster.name_server), clock)
+    console = Console(clusters, ChangeLog(tmp_path, clock), "key", clock)
+    headers = {"accept": "text/event-stream"}
+    with httpx.Client(timeout=30) as client:
+        with browsing(console) as browser:
+            request = client.build_request("GET", f"{browser.base_url}/cluster/topics", headers=headers)
+            answer = client.send(request, stream=True)
+            lines = answer.iter_lines()
+            assert next(lines).startswith("data: ")
+        assert "" in list(lines)  # until the end, which is one in order

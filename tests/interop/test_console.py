@@ -102,7 +102,7 @@ def console_address(served_cluster: Server, tmp_path_factory: pytest.TempPathFac
     clock = SystemClock()
     clusters = Clusters(ClusterOptions(name_server=served_cluster.namesrv), clock)
     pages = Console(clusters, ChangeLog(tmp_path_factory.mktemp("state"), clock), "key", clock)
-    with in_thread(lambda: served(pages.application())) as address:
+    with in_thread(lambda: served(pages)) as address:
         yield address
 
 

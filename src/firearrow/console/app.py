@@ -98,6 +98,7 @@ class Console:
         self._read_only: Final = read_only
         self._sessions: Final = Sessions(clock)
         self._templates: Final = environment()
+        self._ended: Final = asyncio.Event()
         self._renderings: dict[tuple[Cluster, str, str], tuple[int, asyncio.Task[str]]] = {}
 
     def application(self) -> Starlette:
@@ -151,7 +152,7 @@ class Console:
                     raise ReadOnly("This console only shows: it was started with --read-only.")
                 view = View(request, await self.clusters.get(name, user))
                 if STREAM in request.headers.get("accept", ""):
-                    return _streamed(self._followed(view, follow) if follow else self._sampled(view, make))
+                    return self._streamed(self._followed(view, follow) if follow else self._sampled(view, make))
                 page = await make(view)
                 return page if isinstance(page, Response) else self._html(request, name, page, view.cluster)
             except Exception as error:  # a reader gets a page with a sentence for any exception
@@ -222,6 +223,31 @@ class Console:
 
     # --- Streams: the moving part of a page, again for each sample ---
 
+    def end_streams(self) -> None:
+        """End all streams, before the server waits for their browsers."""
+        self._ended.set()
+
+    def _streamed(self, parts: AsyncGenerator[str, None]) -> Response:
+        """Send moving parts as events until the browser goes away, or the server ends."""
+
+        async def events() -> AsyncIterator[str]:
+            async with aclosing(parts):
+                while (html := await self._unless_ended(anext(parts, None))) is not None:
+                    yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
+
+        return StreamingResponse(events(), media_type=STREAM, headers={"Cache-Control": "no-store", "Vary": "Accept"})
+
+    async def _unless_ended(self, coming: Awaitable[str | None]) -> str | None:
+        """Wait for the next part of a stream; None at the end of the server."""
+        part, ended = asyncio.ensure_future(coming), asyncio.create_task(self._ended.wait())
+        try:
+            await asyncio.wait([part, ended], return_when=asyncio.FIRST_COMPLETED)
+            return part.result() if part.done() else None
+        finally:
+            part.cancel()
+            ended.cancel()
+            await asyncio.wait([part, ended])
+
     async def _sampled(self, view: View, make: Make) -> AsyncGenerator[str, None]:
         sampler = view.cluster.sampler
         number, before = sampler.number, ""
@@ -269,17 +295,6 @@ class Console:
 def _failure(error: Exception) -> Page:
     status = status_of(error)
     return Page("failure.html", "Not possible", {"reason": sentence(error), "status": status}, status=status)
-
-
-def _streamed(parts: AsyncGenerator[str, None]) -> Response:
-    """Send moving parts as events until the browser goes away."""
-
-    async def events() -> AsyncIterator[str]:
-        async with aclosing(parts):
-            async for html in parts:
-                yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
-
-    return StreamingResponse(events(), media_type=STREAM, headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
 
 class Guarded:

@@ -27,7 +27,7 @@ GIVEN: Final = "cluster"
 """Name of a cluster that is no context."""
 UNUSED_SECONDS: Final = 3600.0
 """Time without a page after which the cluster of a user is closed."""
-HEALTH_SECONDS: Final = 30.0
+HEALTH_SECONDS: Final = 60.0
 HEALTH_COST_MAX: Final = 0.05
 """Share of the time that checks may take; those of large clusters run less often."""
 

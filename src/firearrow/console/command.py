@@ -55,7 +55,7 @@ async def console(
     clusters = Clusters(cluster, clock, needs_users=host not in LOCAL_HOSTS and not read_only, lake=lake)
     pages = Console(clusters, changes, key_in(directory), clock, hosts, read_only=read_only)
     with _listening(host, port, inherited) as listening:
-        server = ConsoleServer(pages.application())
+        server = ConsoleServer(pages.application(), pages.end_streams)
         if inherited is None:
             print(f"console http://{endpoint(host, listening.getsockname()[1])}/", flush=True)
         else:

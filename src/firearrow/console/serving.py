@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import uvicorn
 from starlette.applications import Starlette
 
-GRACE_SECONDS = 1
-"""Wait for streams at the end: they have none of their own."""
+GRACE_SECONDS = 5
+"""Longest wait for answers at the end."""
 
 
 class ConsoleServer(uvicorn.Server):
-    """Server that ends in order at a signal, and leaves the exit code to the command."""
+    """Server that ends in order at a signal, and leaves the exit code to the command.
 
-    def __init__(self, application: Starlette) -> None:
+    ``before_end`` ends what would go on for ever.
+    """
+
+    def __init__(self, application: Starlette, before_end: Callable[[], None] = lambda: None) -> None:
         super().__init__(
             uvicorn.Config(
                 application,
@@ -27,9 +30,11 @@ class ConsoleServer(uvicorn.Server):
                 lifespan="on",
             )
         )
+        self._before_end = before_end
 
     def end(self) -> None:
         """End soon."""
+        self._before_end()
         self.should_exit = True
 
     @contextmanager

@@ -107,9 +107,10 @@ async def _add_groups(taken: Sample, admin: Admin, broker: BrokerFacts) -> set[s
 
 
 async def _add_topics(taken: Sample, admin: Admin, broker: BrokerFacts, seen: set[str]) -> None:
-    """Add the topics that no group consumes."""
+    """Add the topics that no group consumes; topics of retries and dead letters belong to groups."""
     table = (await admin.topics.configs(broker.address)).topic_config_table
     own = {broker.name, broker.cluster, names.reply_topic(broker.cluster)}
+    own |= {name for name in table if names.is_retry(name) or names.is_dlq(name)}
     others = [name for name in table if name not in seen and not names.is_system_topic(name, own)]
     if len(others) > TOPICS_MAX:
         text = f"of {len(others)} topics without consumers {TOPICS_MAX} are shown"
