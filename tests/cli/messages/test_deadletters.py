@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from firearrow.client.blocking import PushConsumer
+from firearrow.client.blocking import Producer, PushConsumer
 from firearrow.client.consumer.subscription import StartFrom
 from firearrow.client.message import Message
 from tests.cli.shell import Shell
@@ -74,3 +74,25 @@ def test_what_can_not_be_is_said(dead: Shell) -> None:
         "firearrow: no dead letter of group 'billing' matches\n",
     )
     assert dead.fails("dlq", "inspect", "gone") == (3, "firearrow: group 'gone' has no dead letters\n")
+
+
+def test_letters_that_were_sent_again_are_marked(dead: Shell) -> None:
+    before = dead.rows("dlq", "inspect", "billing", "--resent")
+    assert [letter["resentAt"] for letter in before] == [None, None]
+    dead.rows("dlq", "resend", "billing", "--key", "o-3", "--apply")
+    after = {letter["keys"]: letter["resentAt"] for letter in dead.rows("dlq", "inspect", "billing", "--resent")}
+    assert (after["o-0"], after["o-3"] is not None) == (None, True)
+    assert "messages of topic 'orders' were searched for copies" in dead.text("dlq", "inspect", "billing", "--resent")
+
+
+def test_letters_tell_their_error_and_those_of_the_last_hour_are_counted(dead: Shell) -> None:
+    with Producer(dead.cluster.name_server, group="shop") as producer:
+        producer.send("%DLQ%billing", "x", properties={"exceptionMessage": "card declined"})
+    assert dead.rows("dlq", "inspect", "billing")[-1]["error"] == "card declined"
+    [row] = dead.rows("dlq", "list")
+    assert (row["letters"], row["lastHour"]) == (3, 3)
+
+
+def test_a_limit_keeps_the_newest_letters(dead: Shell) -> None:
+    letters = dead.rows("dlq", "inspect", "billing")
+    assert dead.rows("dlq", "inspect", "billing", "--limit", "1") == letters[-1:]

@@ -3,7 +3,7 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import find, groups, message, messages, overview, sending, tail, topics
+from firearrow.console.pages import deadletters, find, groups, message, messages, overview, sending, tail, topics
 
 PAGES: Final[tuple[Declared, ...]] = (
     *overview.PAGES,
@@ -12,6 +12,7 @@ PAGES: Final[tuple[Declared, ...]] = (
     *messages.PAGES,
     *message.PAGES,
     *tail.PAGES,
+    *deadletters.PAGES,
     *find.PAGES,
     *sending.PAGES,
 )

@@ -21,6 +21,8 @@ document.addEventListener("click", (event) => {
     sse.config.reconnect = false;
     (sse.reader ?? { cancel() {} }).cancel();
     target.textContent = "Go on";
+  } else if (target.dataset.do === "all") {
+    target.closest("form").querySelectorAll("tbody input[type=checkbox]").forEach((box) => { box.checked = target.checked; });
   } else if (target.dataset.do === "copy") {
     navigator.clipboard.writeText(document.getElementById(target.dataset.of).textContent);
     target.textContent = "Copied";
