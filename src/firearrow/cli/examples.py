@@ -80,6 +80,13 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "firearrow message trace": ("firearrow message trace 7F000001004218B4AAC216E4F3D60000",),
     "firearrow message way": ("firearrow message way 7F000001004218B4AAC216E4F3D60000 --topic orders",),
+    "firearrow message pending": (
+        "firearrow message pending reminders --limit 10",
+        "firearrow message pending --by time --every 10m",
+    ),
+    "firearrow message recall": (
+        "firearrow message recall reminders djEgVCBicm9rZXItYSAxNzk1MDAwMDAwMDAxIFUx --apply",
+    ),
     "firearrow message resend": ("firearrow message resend 7F000001004218B4AAC216E4F3D60000 --topic orders --apply",),
     "firearrow lag": ("firearrow lag", "firearrow lag billing --by queue", "firearrow lag billing --filtered --json"),
     "firearrow offset": ("firearrow offset get billing", "firearrow offset reset billing orders --to latest"),

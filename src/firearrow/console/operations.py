@@ -62,15 +62,15 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "check", "doctor", "lag", "errors", "cluster list", "broker list", "broker show", "broker stats",
                 "topic list", "topic show", "topic stats", "topic routes", "group list", "group show",
                 "group clients", "message cat", "message list", "message get", "message trace", "message way",
-                "offset get", "dlq list", "dlq inspect", "config get",
+                "message pending", "offset get", "dlq list", "dlq inspect", "config get",
             ),
         ),
         *(
             Operation(words, changes=True)
             for words in (
                 "topic create", "topic delete", "topic undo", "group create", "group delete", "group undo",
-                "message send", "message resend", "offset seek", "offset reset", "offset clone", "offset undo",
-                "dlq resend", "config set", "config undo", "cluster undrain",
+                "message send", "message resend", "message recall", "offset seek", "offset reset", "offset clone",
+                "offset undo", "dlq resend", "config set", "config undo", "cluster undrain",
             )
         ),
     )

@@ -3,7 +3,18 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import deadletters, find, groups, message, messages, overview, sending, tail, topics
+from firearrow.console.pages import (
+    deadletters,
+    find,
+    groups,
+    message,
+    messages,
+    overview,
+    pending,
+    sending,
+    tail,
+    topics,
+)
 
 PAGES: Final[tuple[Declared, ...]] = (
     *overview.PAGES,
@@ -13,6 +24,7 @@ PAGES: Final[tuple[Declared, ...]] = (
     *message.PAGES,
     *tail.PAGES,
     *deadletters.PAGES,
+    *pending.PAGES,
     *find.PAGES,
     *sending.PAGES,
 )
