@@ -62,7 +62,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "check", "doctor", "lag", "errors", "cluster list", "broker list", "broker show", "broker stats",
                 "topic list", "topic show", "topic stats", "topic routes", "group list", "group show",
                 "group clients", "message cat", "message list", "message get", "message trace", "message way",
-                "message pending", "offset get", "dlq list", "dlq inspect", "config get",
+                "message pending", "offset get", "dlq list", "dlq inspect", "transaction list", "config get",
             ),
         ),
         *(
@@ -70,7 +70,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             for words in (
                 "topic create", "topic delete", "topic undo", "group create", "group delete", "group undo",
                 "message send", "message resend", "message recall", "offset seek", "offset reset", "offset clone",
-                "offset undo", "dlq resend", "config set", "config undo", "cluster undrain",
+                "offset undo", "dlq resend", "transaction resume", "config set", "config undo", "cluster undrain",
             )
         ),
     )

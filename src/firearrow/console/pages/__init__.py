@@ -14,6 +14,7 @@ from firearrow.console.pages import (
     sending,
     tail,
     topics,
+    transactions,
 )
 
 PAGES: Final[tuple[Declared, ...]] = (
@@ -23,8 +24,9 @@ PAGES: Final[tuple[Declared, ...]] = (
     *messages.PAGES,
     *message.PAGES,
     *tail.PAGES,
-    *deadletters.PAGES,
-    *pending.PAGES,
     *find.PAGES,
     *sending.PAGES,
+    *deadletters.PAGES,
+    *pending.PAGES,
+    *transactions.PAGES,
 )
