@@ -169,7 +169,7 @@ async def resume(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Make brokers check transactions again from the first check on, also those that they have given up."""
+    """Check transactions again, open ones and parked ones."""
     if not ids:
         raise WrongOptions("give the ID of at least one transaction")
     rows: list[list[Cell]] = []
