@@ -183,3 +183,15 @@ def test_messages_wait_by_delay_levels_too(shell: Shell) -> None:
     assert (row["topic"], row["kind"], row["waiting"]) == (None, "delay level 18 (2 h)", 1)
     [waiting] = shell.rows("message", "pending", "orders")
     assert (waiting["body"], waiting["recallHandle"]) == ("at level 18", None)
+
+
+def test_a_part_ends_at_its_limit_of_messages(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "EXAMINED_MAX", 3)
+    monkeypatch.setattr(browsing, "WINDOW_MAX", 1)
+    screen = shell.text("message", "list", "orders", "--containing", "nothing", "--limit", "1", "--queue", "0")
+    assert "3 messages examined, 0 shown." in screen
+    monkeypatch.setattr(browsing, "PULL_MAX", 1)
+    screen = shell.text("message", "list", "orders", "--containing", "nothing", "--limit", "1", "--places")
+    assert "The search ended at its limit of 3 messages: the next part goes on there." in screen
+    [first, *_] = shell.rows("message", "list", "orders", "--tag", "paid", "--limit", "1")
+    assert first["body"] == "order 5"
