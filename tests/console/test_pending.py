@@ -46,6 +46,7 @@ def test_each_waiting_message_can_be_recalled(browser: httpx.Client, delayed: di
     there = browser.get(link_to(text, message_id))
     assert ">delayed until</text>" in there.text
     assert "Waits for this time." in there.text
+    assert parse_qs(urlsplit(link_to(there.text, "Recall")).query) == parse_qs(link.query)
 
 
 def test_without_waiting_messages_the_page_says_so(browser: httpx.Client) -> None:

@@ -42,7 +42,7 @@ def test_open_transactions_are_chosen(browser: httpx.Client, opened: None) -> No
     [chosen] = re.findall(r'name="ids" value="([0-9A-F]+)"', text)
     [name] = re.findall(r">([0-9A-F]{32})</a>", text)
     half = browser.get(link_to(text, name))
-    assert chosen in half.text
+    assert link_to(half.text, "Check again") == f"/cluster/do/transaction-resume?ids={chosen}"
     assert "A message of a transaction" in half.text
     assert "Nothing matches" in browser.get("/cluster/transactions", params={"q": "other"}).text
     assert "No transaction is open." in browser.get("/cluster/transactions", params={"parked": "yes"}).text

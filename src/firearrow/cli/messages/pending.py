@@ -171,20 +171,28 @@ async def by_topic(admin: Admin) -> Table:
 
     async def one(server: RegisteredBroker) -> list[Sequence[Cell]]:
         rows: list[Sequence[Cell]] = []
-        try:
-            counts = await admin.brokers.timer_counts(server.address)
-            rows += [[topic, server.broker, "timer", count] for topic, count in sorted(counts.items()) if count]
-            levels = await _levels(admin, server)
-            rows += [
-                [None, server.broker, f"delay level {level} ({in_time(levels.delay_ms(level) / 1000)})", end - start]
-                for level, (start, end) in (await _spans(admin, server)).items()
-            ]
-        except (OSError, FirearrowError) as error:
-            notes.append(f"Broker {server.broker} does not tell all: {error}.")
+        for counted in (_by_timer, _by_level):
+            try:
+                rows += await counted(admin, server)
+            except (OSError, FirearrowError) as error:
+                notes.append(f"Broker {server.broker} does not tell all: {error}.")
         return rows
 
     parts = await concurrently(masters_in(await admin.cluster()), one)
     return Table("Waiting", TOPICS, [row for part in parts for row in part], " ".join(notes))
+
+
+async def _by_timer(admin: Admin, server: RegisteredBroker) -> list[Sequence[Cell]]:
+    counts = await admin.brokers.timer_counts(server.address)
+    return [[topic, server.broker, "timer", count] for topic, count in sorted(counts.items()) if count]
+
+
+async def _by_level(admin: Admin, server: RegisteredBroker) -> list[Sequence[Cell]]:
+    levels = await _levels(admin, server)
+    return [
+        [None, server.broker, f"delay level {level} ({in_time(levels.delay_ms(level) / 1000)})", end - start]
+        for level, (start, end) in (await _spans(admin, server)).items()
+    ]
 
 
 def by_time(found: Iterable[Waiting], now_ms: int, seconds: int, count: int, note: str) -> Table:

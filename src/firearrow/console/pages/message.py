@@ -8,6 +8,7 @@ import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import Final
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
@@ -24,6 +25,7 @@ from firearrow.message import names
 from firearrow.message import properties as keys_of
 from firearrow.message.compress import compression_of
 from firearrow.message.model import MessageView
+from firearrow.message.recall import RecallHandle
 
 SCHEMA: Final = "schema"
 PART: Final = 64 << 10
@@ -65,8 +67,8 @@ async def message(view: View) -> Page:
             "links": place,
             "here": view.href("topics", found.topic, "messages", found.offset_message_id),
             "is_text": guess(body[:PART]) != HEX,
-            "group": names.group_of(found.topic),
             "origin": _origin(view, found),
+            "waits": _change_of_waiting(view, found),
         },
         trail=[
             ("Topics", view.href("topics")),
@@ -161,6 +163,21 @@ def _origin(view: View, found: MessageView) -> str | None:
     if len(parts) == 4 and parts[2].isdecimal() and parts[3].isdecimal():
         return view.href("topics", parts[1], "queues", parts[0], parts[2], parts[3])
     return None
+
+
+def _change_of_waiting(view: View, found: MessageView) -> tuple[str, str] | None:
+    """Give title and address of the operation on a message that waits: for its time, or for a decision."""
+    if found.topic in (names.TRANS_HALF_TOPIC, names.TRANS_CHECK_MAX_TIME_TOPIC):
+        return "Check again", f"{view.href('do', 'transaction-resume')}?{urlencode({'ids': found.offset_message_id})}"
+    topic = found.properties.get(keys_of.REAL_TOPIC, "")
+    due = found.properties.get(keys_of.TIMER_OUT_MS, "")
+    if found.topic != names.TIMER_TOPIC or not found.unique_key or names.is_retry(topic) or not due.isdecimal():
+        return None
+    broker = next((it.name for it in view.cluster.sampler.seen.facts if it.address == str(found.store_host)), None)
+    if broker is None or int(due) <= view.cluster.clock.now_ms():
+        return None
+    handle = RecallHandle(topic, broker, int(due) + 1, found.unique_key).encode()
+    return "Recall", f"{view.href('do', 'message-recall')}?{urlencode({'topic': topic, 'handle': handle})}"
 
 
 async def body(view: View) -> Response:

@@ -52,11 +52,18 @@ async def pending(view: View) -> Page:
             "waiting": max(sum(int(str(count)) for count in counts.values("waiting")), len(due)),
             "next": in_time(max(min(due) - now_ms, 0) / 1000) if due else "–",
             "last": in_time((max(due) - now_ms) / 1000) if due else "–",
+            "late": in_time(max(late)) if (late := _late(view)) else "–",
             "notes": [*filter(None, dict.fromkeys([found.note, counts.note]))],
             "counts": view.table(counts, "counts-"),
             "table": _recallable(view, view.table(found, without=["storedAt", "broker"])),
         },
     )
+
+
+def _late(view: View) -> list[float]:
+    """Give the seconds by which each broker's timer is late, of those that tell."""
+    told = [fact.number("timerReadBehind") for fact in view.cluster.sampler.seen.facts]
+    return [seconds for seconds in told if seconds is not None]
 
 
 def _ms(at: object) -> int:
