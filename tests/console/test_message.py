@@ -111,3 +111,15 @@ def test_an_id_that_nothing_has_is_a_sentence(browser: httpx.Client) -> None:
     answer = browser.get(f"/cluster/topics/bodies/messages/{'0' * 32}")
     assert (answer.status_code, "has no message with key" in answer.text) == (404, True)
     assert browser.get("/cluster/messages/nonsense").status_code == 400
+
+
+def test_the_schema_of_a_topic_gives_a_view(browser: httpx.Client, cluster: BlockingCluster) -> None:
+    schema = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "long"}]}
+    text = json.dumps(schema).replace(",", ";")
+    cluster.create_topic("avro", table_format="delta", table_bodies="avro", table_schema=text)
+    with Producer(cluster.name_server, group="shop") as producer:
+        right, wrong = (producer.send("avro", body).message_id for body in (b"\x22", b"\xff\xff"))
+    text = browser.get(f"/cluster/topics/avro/messages/{right}").text
+    assert "&#34;id&#34;: 17" in body_of(text)
+    assert '<a href="?view=schema" aria-current="true">Avro by the topic&#39;s schema</a>' in text
+    assert "no datum of its Avro schema" in browser.get(f"/cluster/topics/avro/messages/{wrong}").text

@@ -37,6 +37,7 @@ COMMANDS: Final = (
     Listed("lag", "show the lag of consumer groups, in messages and in time", "health.lag:lag"),
     Listed("offset", "look at the offsets of consumer groups, and reset them", "cluster.offsets:app"),
     Listed("dlq", "look at dead letters, and send them again", "messages.deadletters:app"),
+    Listed("transaction", "look at open transactions, and have them checked again", "messages.transactions:app"),
     Listed("cluster", "list clusters, drain brokers, and restart them one by one", "cluster.clusters:app"),
     Listed("config", "look at the configuration of servers, and change it", "cluster.configs:app"),
     Listed("context", "name clusters, with their addresses, users and encryption", "cluster.contexts:app"),

@@ -96,6 +96,13 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "firearrow message trace": ("firearrow message trace 7F000001004218B4AAC216E4F3D60000",),
     "firearrow message way": ("firearrow message way 7F000001004218B4AAC216E4F3D60000 --topic orders",),
+    "firearrow message pending": (
+        "firearrow message pending reminders --limit 10",
+        "firearrow message pending --by time --every 10m",
+    ),
+    "firearrow message recall": (
+        "firearrow message recall reminders djEgVCBicm9rZXItYSAxNzk1MDAwMDAwMDAxIFUx --apply",
+    ),
     "firearrow message resend": ("firearrow message resend 7F000001004218B4AAC216E4F3D60000 --topic orders --apply",),
     "firearrow lag": ("firearrow lag", "firearrow lag billing --by queue", "firearrow lag billing --filtered --json"),
     "firearrow offset": ("firearrow offset get billing", "firearrow offset reset billing orders --to latest"),
@@ -107,6 +114,9 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "firearrow offset clone": ("firearrow offset clone billing billing2 --apply",),
     "firearrow offset undo": ("firearrow offset undo undo.json --apply",),
+    "firearrow transaction": ("firearrow transaction list", "firearrow transaction list --parked"),
+    "firearrow transaction list": ("firearrow transaction list orders --limit 10",),
+    "firearrow transaction resume": ("firearrow transaction resume 7F00000100002A9F000000000012D687 --apply",),
     "firearrow dlq": ("firearrow dlq list", "firearrow dlq resend billing --key o-17 --apply"),
     "firearrow dlq list": ("firearrow dlq list",),
     "firearrow dlq inspect": ("firearrow dlq inspect billing --limit 10",),

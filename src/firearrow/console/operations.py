@@ -72,7 +72,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "message way", "offset get", "dlq list", "dlq inspect", "config get", "broker disk",
                 "broker retention", "topic health", "config explain", "namesrv list", "namesrv brokers",
                 "namesrv keys", "client show", "client topics", "client queues", "client stacks",
-                "producer list",
+                "producer list", "message pending", "transaction list",
             ),
         ),
         *(
@@ -81,6 +81,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "topic create", "topic delete", "topic undo", "group create", "group delete", "group undo",
                 "message send", "message resend", "offset seek", "offset reset", "offset clone", "offset undo",
                 "dlq resend", "config set", "config undo", "cluster undrain", "client consume",
+                "message recall", "transaction resume",
             )
         ),
     )

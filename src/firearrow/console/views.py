@@ -50,8 +50,8 @@ LINKS: Final[Mapping[str, Callable[[Row, str], str]]] = {
 
 STATES: Final[Mapping[str, str]] = {
     "ok": "good", "online": "good", "sent": "good", "moved": "good", "changed": "good", "made": "good",
-    "warning": "warn", "unknown": "warn", "critical": "bad", "failed": "bad", "offline": "bad", "deleted": "bad",
-    "different": "warn",
+    "warning": "warn", "unknown": "warn", "different": "warn", "parked": "warn",
+    "critical": "bad", "failed": "bad", "offline": "bad", "deleted": "bad",
 }  # fmt: skip
 STATE_COLUMNS: Final = frozenset({"level", "state"})
 

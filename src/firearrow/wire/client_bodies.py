@@ -63,6 +63,24 @@ class ClientBody(msgspec.Struct, rename="camel", frozen=True):
     """Base of the bodies; ``fastjson.dumps`` writes them and `body_of` reads them."""
 
 
+class TimingCount(ClientBody, frozen=True):
+    """Count of messages of a topic that wait for their time."""
+
+    count: int = 0
+
+
+class TimingCounts(ClientBody, frozen=True):
+    """61: messages that wait for their time, by topic."""
+
+    timing_count: dict[str, TimingCount] = {}
+
+
+class DelayProgress(ClientBody, frozen=True):
+    """45: queue offset of the next message of each delay level."""
+
+    offset_table: dict[int, int] = {}
+
+
 class MessageQueue(ClientBody, frozen=True):
     """One queue of a topic on a broker; the key of many maps."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from firearrow.cli.messages import browsing
 from firearrow.client.blocking import Producer, PullConsumer
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, shop
 
 
 def test_what_is_sent_is_found_by_id_and_by_key(shell: Shell) -> None:
@@ -144,3 +144,54 @@ def test_a_part_of_large_messages_ends_at_its_bytes(shell: Shell, monkeypatch: p
         screen = shell.text("message", "list", "large", *order)
         assert "shown. The search ended at its limit of" in screen
         assert screen.count("293.0 KiB") in (2, 3)
+
+
+def test_messages_wait_until_one_is_recalled(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with shop(monkeypatch, config={"recallMessageEnable": True}) as cluster:
+        check_waiting(Shell(cluster, capsys))
+
+
+def check_waiting(shell: Shell) -> None:
+    [sent] = shell.rows("message", "send", "orders", "later", "--delay", "1h", "--key", "l")
+    [other] = shell.rows("message", "send", "orders", "tomorrow", "--delay", "1d")
+    waiting = shell.rows("message", "pending")
+    assert [(row["topic"], row["body"], row["recallHandle"]) for row in waiting] == [
+        ("orders", "later", sent["recallHandle"]),
+        ("orders", "tomorrow", other["recallHandle"]),
+    ]
+    assert shell.rows("message", "pending", "--limit", "1") == waiting[:1]
+    assert shell.rows("message", "pending", "payments") == []
+    while not (counts := shell.rows("message", "pending", "--by", "topic")):
+        pass  # the timer takes a moment to read what was sent
+    [count] = counts
+    assert (count["topic"], count["kind"], count["waiting"]) == ("orders", "timer", 2)
+    due = shell.rows("message", "pending", "--by", "time", "--every", "10m")
+    assert [row["due"] for row in due if row["due"]] == [1]
+    words = ["message", "recall", "orders", sent["recallHandle"]]
+    assert shell.rows(*words)[0]["state"] == "would be recalled"
+    assert len(shell.rows("message", "pending")) == 2
+    assert shell.rows(*words, "--apply")[0]["state"] == "recalled"
+    assert [row["body"] for row in shell.rows("message", "pending")] == ["tomorrow"]
+
+
+def test_messages_wait_by_delay_levels_too(shell: Shell) -> None:
+    with Producer(shell.cluster.name_server, group="shop") as producer:
+        producer.send("orders", "at level 18", delay_level=18)
+    [row] = shell.rows("message", "pending", "--by", "topic")
+    assert (row["topic"], row["kind"], row["waiting"]) == (None, "delay level 18 (2 h)", 1)
+    [waiting] = shell.rows("message", "pending", "orders")
+    assert (waiting["body"], waiting["recallHandle"]) == ("at level 18", None)
+
+
+def test_a_part_ends_at_its_limit_of_messages(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(browsing, "EXAMINED_MAX", 3)
+    monkeypatch.setattr(browsing, "WINDOW_MAX", 1)
+    screen = shell.text("message", "list", "orders", "--containing", "nothing", "--limit", "1", "--queue", "0")
+    assert "3 messages examined, 0 shown." in screen
+    monkeypatch.setattr(browsing, "PULL_MAX", 1)
+    screen = shell.text("message", "list", "orders", "--containing", "nothing", "--limit", "1", "--places")
+    assert "The search ended at its limit of 3 messages: the next part goes on there." in screen
+    [first, *_] = shell.rows("message", "list", "orders", "--tag", "paid", "--limit", "1")
+    assert first["body"] == "order 5"

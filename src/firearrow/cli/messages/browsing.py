@@ -36,6 +36,8 @@ WINDOW_MAX: Final = 128
 FILTERED_WINDOW_MAX: Final = 800
 """Offsets that a broker examines at once for a filter."""
 EXAMINED_MAX: Final = 20_000
+FILTERED_MAX: Final = 400_000
+"""Messages that brokers examine for a part."""
 BYTES_MAX: Final = 32 << 20
 SECONDS_MAX: Final = 8.0
 QUEUES_MAX: Final = 512
@@ -158,12 +160,13 @@ async def part(
     reaches = [_Reach(it, _begin(it, positions, back), first) for it in edges]
     begins = {it.edges.place: it.at for it in reaches}
     began, examined, size, cut = clock.monotonic(), 0, 0, ""
+    most = FILTERED_MAX if wanted.is_of_broker else EXAMINED_MAX
     rows: list[Row] = []
     pick: Callable[..., _Reach] = max if back else min
     while len(rows) < limit:
         empty = [it for it in reaches if not it.rows and it.rest(back) > 0]
         if empty:
-            if cut := _limit(examined, size, clock.monotonic() - began):
+            if cut := _limit(examined, most, size, clock.monotonic() - began):
                 break
             for count, read in await concurrently(empty, lambda it: _fill(admin, it, wanted, back)):
                 examined += count
@@ -193,9 +196,9 @@ def _begin(edges: Edges, positions: Mapping[Place, int] | None, back: bool) -> i
     return min(max(positions.get(edges.place, edges.end if back else edges.start), edges.start), edges.end)
 
 
-def _limit(examined: int, size: int, seconds: float) -> str:
-    if examined >= EXAMINED_MAX:
-        return f"{EXAMINED_MAX:,} messages"
+def _limit(examined: int, most: int, size: int, seconds: float) -> str:
+    if examined >= most:
+        return f"{most:,} messages"
     if size >= BYTES_MAX:
         return in_bytes(BYTES_MAX)
     return f"{SECONDS_MAX:.0f} s" if seconds >= SECONDS_MAX else ""

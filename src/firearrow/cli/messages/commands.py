@@ -7,13 +7,15 @@ from contextlib import aclosing
 from datetime import UTC, datetime, timedelta
 from itertools import count as counting
 from pathlib import Path
-from typing import Annotated, Final
+from typing import Annotated, Final, Literal
 
-from firearrow.cli.cluster.masters import Apply
+from firearrow.cli.cluster.masters import PREVIEW, Apply
 from firearrow.cli.cluster.options import ANY, ClusterOptions, Topic
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.messages.browsing import QUEUES_MAX, Wanted, edges_of, part, positions_in, tables_of, with_key
+from firearrow.cli.messages.pending import COLUMNS as PENDING
+from firearrow.cli.messages.pending import by_time, by_topic, waiting
 from firearrow.cli.messages.reading import ALL, follow, places, read, span
 from firearrow.cli.messages.resending import COLUMNS, Resend, fields_of, line_of, resend_all, row_of
 from firearrow.cli.messages.ways import way_of
@@ -30,6 +32,7 @@ from firearrow.cli.parameters import (
     seconds,
     switch,
     valued,
+    whole_seconds,
 )
 from firearrow.cli.parameters import count as count_of
 from firearrow.client.admin import Admin
@@ -42,10 +45,13 @@ from firearrow.files import naming
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.model import MessageView
 from firearrow.message.names import TRACE_TOPIC
+from firearrow.message.recall import RecallHandle
 
 SEND_GROUP: Final = "firearrow-cli"
 LIST_MAX: Final = 500
 SENT: Final = ("topic", "broker", "queueId", "queueOffset", "messageId", "status", "recallHandle")
+RECALLED: Final = ("topic", "broker", "dueAt", "messageId", "state")
+STRETCHES: Final = 60
 TRACE: Final = ("kind", "group", "clientHost", "at", "tookMs", "isSuccess")
 
 Tags = Annotated[str, valued("TAG || ...", "with one of these tags", name="--tag")]
@@ -341,6 +347,61 @@ async def way(
     async with cluster.admin() as admin:
         table = await way_of(admin, await message_of(admin, message_id, topic))
     output.show(table)
+
+
+@app.command("pending")
+async def pending(
+    topic: Annotated[str | None, Parameter("messages for this topic (default: for all)", names_of="topics")] = None,
+    /,
+    *,
+    by: Annotated[
+        Literal["message", "topic", "time"], Parameter("a row for each message (default), topic, or stretch of time")
+    ] = "message",
+    every: Annotated[int, valued("SECONDS", "length of a stretch, with --by time (default: 60)", whole_seconds)] = 60,
+    limit: Annotated[
+        int, valued("N", "largest number of messages, the soonest; 0 for all (default: 100)", count_of)
+    ] = 100,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Show messages that brokers keep until their time."""
+    now_ms = SystemClock().now_ms()
+    async with cluster.admin() as admin:
+        if by == "topic":
+            table = await by_topic(admin)
+            output.show(table._replace(rows=[row for row in table.rows if topic in (None, row[0])]))
+            return
+        found, note = await waiting(admin, topic, now_ms)
+    if by == "time":
+        output.show(by_time(found, now_ms, max(every, 1), STRETCHES, note))
+        return
+    shown = found[:limit] if limit else found
+    more = f"{len(found):,} messages wait. {note}".strip() if len(shown) < len(found) else note
+    output.show(Table("Waiting", PENDING, [it.row for it in shown], more, more=len(shown) < len(found)))
+
+
+@app.command("recall")
+async def recall(
+    topic: Topic,
+    handle: Annotated[str, valued("HANDLE", "handle that the send has returned, or `firearrow message pending` shows")],
+    /,
+    *,
+    apply: Apply = False,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> None:
+    """Recall a message that waits for its time: it is never delivered."""
+    told = RecallHandle.decode(handle)
+    state, note = "would be recalled", PREVIEW
+    if apply:
+        target = cluster.target()
+        async with Producer(
+            target.name_servers, group=SEND_GROUP, credentials=target.credentials, tls=target.tls or False
+        ) as producer:
+            await producer.recall(topic, handle)
+        state, note = "recalled", ""
+    row: list[Cell] = [topic, told.broker_name, as_moment(told.time_ms), told.unique_key, state]
+    output.show(Table("Recall", RECALLED, [row], note))
 
 
 @app.command("resend")

@@ -12,7 +12,7 @@ from firearrow.errors import BrokerFailed, NotFound
 from firearrow.wire import fastjson, headers
 from firearrow.wire.admin_bodies import HaStatus, QueueCheckResult, QueueEntries
 from firearrow.wire.bodies import ClusterInfo, KVTable
-from firearrow.wire.client_bodies import BrokerStatsData
+from firearrow.wire.client_bodies import BrokerStatsData, DelayProgress, TimingCounts
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.controller_bodies import EpochsOfBroker, ReplicasTable
@@ -49,6 +49,15 @@ class Brokers(Part):
                     raise
                 await asyncio.sleep(EARLY_SECONDS / _EARLY_TRIES)
         return (await self._calls.read(address, Code.GET_BROKER_RUNTIME_INFO, KVTable)).table
+
+    async def timer_counts(self, address: str) -> dict[str, int]:
+        """Give the count of messages of each topic that wait for their time."""
+        found = await self._calls.read(address, Code.GET_TIMER_METRICS, TimingCounts)
+        return {topic: at.count for topic, at in found.timing_count.items()}
+
+    async def delay_offsets(self, address: str) -> dict[int, int]:
+        """Give the queue offset of the next message of each delay level."""
+        return (await self._calls.read(address, Code.GET_ALL_DELAY_OFFSET, DelayProgress)).offset_table
 
     async def counter(self, address: str, name: str, key: str) -> BrokerStatsData:
         """Give one counter over the last minute, hour and day."""

@@ -4,14 +4,23 @@ from typing import Final
 
 from firearrow.console.page import Declared
 from firearrow.console.pages import (
+    <<<<<<< HEAD
     api,
+    <<<<<<< HEAD
+    sending,
+    =======
+    deadletters,
+    =======
+    pending,
+    >>>>>>> console-messages,
+    >>>>>>> console-messages
+    find,
     brokers,
     changes,
     clients,
     configs,
     deadletters,
     disks,
-    find,
     groups,
     message,
     messages,
@@ -20,6 +29,7 @@ from firearrow.console.pages import (
     sql,
     tail,
     topics,
+    transactions,
 )
 
 PAGES: Final[tuple[Declared, ...]] = (
@@ -39,4 +49,6 @@ PAGES: Final[tuple[Declared, ...]] = (
     *configs.PAGES,
     *clients.PAGES,
     *disks.PAGES,
+    *pending.PAGES,
+    *transactions.PAGES,
 )

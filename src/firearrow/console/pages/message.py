@@ -3,23 +3,31 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
+from collections.abc import Mapping
+from contextlib import suppress
 from typing import Final
+from urllib.parse import urlencode
 
 from starlette.responses import Response
 
 from firearrow.cli.messages.bodyviews import HEX, TEXT, VIEWS, Undecodable, body_of, guess, shown
 from firearrow.cli.messages.commands import message_of
+from firearrow.cli.messages.schemas import REGISTRY, BySchema, by_schema
 from firearrow.cli.output.reports import as_moment, in_bytes
 from firearrow.cli.output.reports import shown as cell_text
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.pages.way import picture
 from firearrow.console.propertywords import table_of
+from firearrow.errors import FirearrowError
 from firearrow.message import names
 from firearrow.message import properties as keys_of
 from firearrow.message.compress import compression_of
 from firearrow.message.model import MessageView
+from firearrow.message.recall import RecallHandle
 
+SCHEMA: Final = "schema"
 PART: Final = 64 << 10
 """Characters of a body on its page, and bytes of one in text or hex."""
 THREAD_BYTES: Final = 64 << 10
@@ -38,7 +46,8 @@ async def message(view: View) -> Page:
     found = await found_message(view)
     way = (await view.run("message-way", message_id=found.offset_message_id)).table
     body, trouble = body_of(found)
-    chosen, text, note = await _decoded(body, view.query.get("view", ""))
+    schema, schema_note = await _by_schema(view, found, body)
+    chosen, text, note = await _decoded(body, view.query.get("view", ""), schema)
     place = await _place(view, found)
     return Page(
         "message.html",
@@ -50,16 +59,16 @@ async def message(view: View) -> Page:
             "way_note": way.note,
             "picture": picture(way),
             "properties": view.table(table_of(found), "properties-"),
-            "tabs": [(name, TITLES[name]) for name in VIEWS],
+            "tabs": [*([(SCHEMA, schema.schema)] if schema else []), *((name, TITLES[name]) for name in VIEWS)],
             "view": chosen,
             "body": text,
-            "notes": [it for it in (trouble, note) if it],
+            "notes": [it for it in (trouble, schema_note, note) if it],
             "size": in_bytes(len(body)),
             "links": place,
             "here": view.href("topics", found.topic, "messages", found.offset_message_id),
             "is_text": guess(body[:PART]) != HEX,
-            "group": names.group_of(found.topic),
             "origin": _origin(view, found),
+            "waits": _change_of_waiting(view, found),
         },
         trail=[
             ("Topics", view.href("topics")),
@@ -69,10 +78,24 @@ async def message(view: View) -> Page:
     )
 
 
-async def _decoded(body: bytes, view: str) -> tuple[str, str, str]:
+async def _by_schema(view: View, found: MessageView, body: bytes) -> tuple[BySchema | None, str]:
+    """Give a body by its schema, if one is known, and a note."""
+    topic = found.properties.get(keys_of.RETRY_TOPIC, found.topic)
+    attributes: Mapping[str, str] = {}
+    with suppress(OSError, FirearrowError):  # without them, the body is shown as it is
+        attributes = (await view.cluster.admin.topics.config(str(found.store_host), topic)).attributes
+    try:
+        return await asyncio.to_thread(by_schema, body, topic, attributes, os.environ.get(REGISTRY, "")), ""
+    except Undecodable as error:
+        return None, str(error)
+
+
+async def _decoded(body: bytes, view: str, schema: BySchema | None) -> tuple[str, str, str]:
     """Give the name of a view, the body in it or its beginning, and a note."""
 
     def decode() -> tuple[str, str, str]:
+        if schema is not None and (view == SCHEMA or view not in VIEWS):
+            return SCHEMA, schema.text, ""
         name = view if view in VIEWS else guess(body)
         note = ""
         try:
@@ -140,6 +163,21 @@ def _origin(view: View, found: MessageView) -> str | None:
     if len(parts) == 4 and parts[2].isdecimal() and parts[3].isdecimal():
         return view.href("topics", parts[1], "queues", parts[0], parts[2], parts[3])
     return None
+
+
+def _change_of_waiting(view: View, found: MessageView) -> tuple[str, str] | None:
+    """Give title and address of the operation on a message that waits: for its time, or for a decision."""
+    if found.topic in (names.TRANS_HALF_TOPIC, names.TRANS_CHECK_MAX_TIME_TOPIC):
+        return "Check again", f"{view.href('do', 'transaction-resume')}?{urlencode({'ids': found.offset_message_id})}"
+    topic = found.properties.get(keys_of.REAL_TOPIC, "")
+    due = found.properties.get(keys_of.TIMER_OUT_MS, "")
+    if found.topic != names.TIMER_TOPIC or not found.unique_key or names.is_retry(topic) or not due.isdecimal():
+        return None
+    broker = next((it.name for it in view.cluster.sampler.seen.facts if it.address == str(found.store_host)), None)
+    if broker is None or int(due) <= view.cluster.clock.now_ms():
+        return None
+    handle = RecallHandle(topic, broker, int(due) + 1, found.unique_key).encode()
+    return "Recall", f"{view.href('do', 'message-recall')}?{urlencode({'topic': topic, 'handle': handle})}"
 
 
 async def body(view: View) -> Response:
