@@ -37,6 +37,7 @@ COMMANDS: Final = (
     Listed("offset", "look at the offsets of consumer groups, and reset them", "cluster.offsets:app"),
     Listed("dlq", "look at dead letters, and send them again", "messages.deadletters:app"),
     Listed("cluster", "list clusters, drain brokers, and restart them one by one", "cluster.clusters:app"),
+    Listed("replica", "look at replicas and controllers, and elect a master", "cluster.replicas:app"),
     Listed("config", "look at the configuration of servers, and change it", "cluster.configs:app"),
     Listed("context", "name clusters, with their addresses, users and encryption", "cluster.contexts:app"),
     Listed("completion", "print the completion script for a shell", "completion:completion"),

@@ -114,6 +114,14 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow cluster drain": ("firearrow cluster drain broker-b --deadline 600",),
     "firearrow cluster undrain": ("firearrow cluster undrain broker-b",),
     "firearrow cluster restart": ("firearrow cluster restart", "firearrow cluster restart broker-b --deadline 30"),
+    "firearrow replica": ("firearrow replica list",),
+    "firearrow replica list": ("firearrow replica list", "firearrow replica list --cluster DefaultCluster --json"),
+    "firearrow replica sets": ("firearrow replica sets --controller 10.0.0.3:9878",),
+    "firearrow replica controllers": ("firearrow replica controllers",),
+    "firearrow replica elect": (
+        "firearrow replica elect 10.0.0.2:10911",
+        "firearrow replica elect 10.0.0.2:10911 --apply",
+    ),
     "firearrow config": ("firearrow config get 'flush*'", "firearrow config set fileReservedTime=48 --all-brokers"),
     "firearrow config explain": (
         "firearrow config explain 'flush*' --broker broker-a",

@@ -66,6 +66,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "group clients", "message cat", "message get", "message trace", "offset get", "dlq list",
                 "dlq inspect", "config get", "config explain", "namesrv list", "namesrv brokers", "namesrv keys",
                 "client show", "client topics", "client queues", "client stacks", "producer list",
+                "replica list", "replica sets", "replica controllers",
             ),
         ),
         *(
@@ -73,7 +74,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             for words in (
                 "topic create", "topic delete", "topic undo", "group create", "group delete", "group undo",
                 "message send", "message resend", "offset seek", "offset reset", "offset clone", "offset undo",
-                "dlq resend", "config set", "config undo", "cluster undrain", "client consume",
+                "dlq resend", "config set", "config undo", "cluster undrain", "client consume", "replica elect",
             )
         ),
     )

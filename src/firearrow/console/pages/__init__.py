@@ -3,7 +3,7 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import brokers, clients, configs, disks, groups, overview, topics
+from firearrow.console.pages import brokers, clients, configs, disks, groups, overview, replicas, topics
 
 PAGES: Final[tuple[Declared, ...]] = (
     *overview.PAGES,
@@ -13,4 +13,5 @@ PAGES: Final[tuple[Declared, ...]] = (
     *configs.PAGES,
     *clients.PAGES,
     *disks.PAGES,
+    *replicas.PAGES,
 )
