@@ -28,6 +28,8 @@ Values = Mapping[str, Sequence[str]]
 """Words of a form or of an agent by the name of the field; several for a field that may be repeated."""
 
 ON_OFF: Final = ("yes", "no")
+SECRET: Final = "password"
+"""Field that neither an address nor a page may have."""
 BODY: Final = "body"
 """Field that may be empty: without it, a command would wait for standard input."""
 _OWN: Final = ("cluster.", "output.")
@@ -66,7 +68,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "group clients", "message cat", "message get", "message trace", "offset get", "dlq list",
                 "dlq inspect", "config get", "config explain", "namesrv list", "namesrv brokers", "namesrv keys",
                 "client show", "client topics", "client queues", "client stacks", "producer list",
-                "replica list", "replica sets", "replica controllers",
+                "user list", "acl list", "acl test", "replica list", "replica sets", "replica controllers",
             ),
         ),
         *(
@@ -75,6 +77,7 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "topic create", "topic delete", "topic undo", "group create", "group delete", "group undo",
                 "message send", "message resend", "offset seek", "offset reset", "offset clone", "offset undo",
                 "dlq resend", "config set", "config undo", "cluster undrain", "client consume", "replica elect",
+                "user create", "user delete", "user undo", "acl allow", "acl deny", "acl remove", "acl undo",
             )
         ),
     )
@@ -127,6 +130,8 @@ def _field(action: Action, parser: CommandParser) -> Field:
         kind, choices = ("switch", ()) if len(action.option_strings) == 1 else ("choice", ON_OFF)
     elif choices:
         kind = "choice"
+    if name == SECRET:
+        kind = "password"
     is_list = action.nargs in ("*", "+") or type(action).__name__ == "_AppendAction"
     label = name.replace("_", " ")
     help_text = (action.help or "").replace("%%", "%")

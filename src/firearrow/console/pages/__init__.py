@@ -3,7 +3,7 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import brokers, clients, configs, disks, groups, overview, replicas, topics
+from firearrow.console.pages import access, brokers, clients, configs, disks, groups, overview, replicas, topics
 
 PAGES: Final[tuple[Declared, ...]] = (
     *overview.PAGES,
@@ -14,4 +14,5 @@ PAGES: Final[tuple[Declared, ...]] = (
     *clients.PAGES,
     *disks.PAGES,
     *replicas.PAGES,
+    *access.PAGES,
 )
