@@ -37,6 +37,8 @@ COMMANDS: Final = (
     Listed("offset", "look at the offsets of consumer groups, and reset them", "cluster.offsets:app"),
     Listed("dlq", "look at dead letters, and send them again", "messages.deadletters:app"),
     Listed("cluster", "list clusters, drain brokers, and restart them one by one", "cluster.clusters:app"),
+    Listed("lite", "look at lite topics: their parents, quotas, subscribers and lags", "cluster.lites:app"),
+    Listed("pop", "look at the pops of a group, and at messages to give back", "cluster.pops:app"),
     Listed("user", "list, create and delete users, where brokers have access control", "cluster.users:app"),
     Listed("acl", "list, make and test the rules of users", "cluster.acls:app"),
     Listed("replica", "look at replicas and controllers, and elect a master", "cluster.replicas:app"),

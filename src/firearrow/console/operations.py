@@ -68,7 +68,9 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "group clients", "message cat", "message get", "message trace", "offset get", "dlq list",
                 "dlq inspect", "config get", "config explain", "namesrv list", "namesrv brokers", "namesrv keys",
                 "client show", "client topics", "client queues", "client stacks", "producer list",
-                "user list", "acl list", "acl test", "replica list", "replica sets", "replica controllers",
+                "lite list", "lite quotas", "lite lag", "lite show", "lite client",
+                "pop show", "pop revive", "user list", "acl list", "acl test",
+                "replica list", "replica sets", "replica controllers",
             ),
         ),
         *(

@@ -3,7 +3,7 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import access, brokers, clients, configs, disks, groups, overview, replicas, topics
+from firearrow.console.pages import access, brokers, clients, configs, disks, groups, lites, overview, replicas, topics
 
 PAGES: Final[tuple[Declared, ...]] = (
     *overview.PAGES,
@@ -15,4 +15,5 @@ PAGES: Final[tuple[Declared, ...]] = (
     *disks.PAGES,
     *replicas.PAGES,
     *access.PAGES,
+    *lites.PAGES,
 )
