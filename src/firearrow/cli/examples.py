@@ -184,7 +184,11 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow doctor sends orders",
     ),
     "firearrow top": ("firearrow top", "firearrow top --once --interval 5"),
-    "firearrow console": ("firearrow console", "firearrow console -n 10.0.0.1:9876 --port 8090"),
+    "firearrow console": (
+        "firearrow console",
+        "firearrow console -n 10.0.0.1:9876 --port 8090",
+        "firearrow console --webhook https://alerts.example/hook",
+    ),
     "firearrow bench": ("firearrow bench produce", "firearrow bench round-trip --rate 1000"),
     "firearrow bench produce": (
         "firearrow bench produce",

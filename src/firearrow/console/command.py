@@ -20,6 +20,7 @@ async def console(
     *,
     host: Annotated[str, valued("ADDRESS", f"address to listen on (default: {HOST})")] = HOST,
     port: Annotated[int, valued("PORT", f"port to listen on; 0 for a free one (default: {PORT})", read_port)] = PORT,
+    webhook: Annotated[str | None, valued("URL", "post alerts as JSON to this URL, each change of one once")] = None,
     cluster: ClusterOptions = ANY,
 ) -> None:
     """Serve the console: pages of a cluster for a browser."""
@@ -28,9 +29,12 @@ async def console(
 
         from firearrow.console.app import Console
         from firearrow.console.clusters import Clusters
+        from firearrow.console.webhook import Webhook
     except ModuleNotFoundError as error:
         raise ConfigError(f"the console needs {error.name}: pip install 'firearrow[console]'") from None
-    application = Console(Clusters(cluster, SystemClock())).application()
+    clock = SystemClock()
+    hook = Webhook(webhook, clock) if webhook is not None else None
+    application = Console(Clusters(cluster, clock, webhook=hook)).application()
     try:
         listening = socket.create_server((host, port))
     except OSError as error:

@@ -3,7 +3,19 @@
 from typing import Final
 
 from firearrow.console.page import Declared
-from firearrow.console.pages import access, brokers, clients, configs, disks, groups, lites, overview, replicas, topics
+from firearrow.console.pages import (
+    access,
+    alerts,
+    brokers,
+    clients,
+    configs,
+    disks,
+    groups,
+    lites,
+    overview,
+    replicas,
+    topics,
+)
 
 PAGES: Final[tuple[Declared, ...]] = (
     *overview.PAGES,
@@ -16,4 +28,5 @@ PAGES: Final[tuple[Declared, ...]] = (
     *replicas.PAGES,
     *access.PAGES,
     *lites.PAGES,
+    *alerts.PAGES,
 )
