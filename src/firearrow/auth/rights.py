@@ -23,6 +23,7 @@ from firearrow.auth.model import (
     PolicyDecision,
     PolicyEntry,
     PolicyType,
+    Resource,
     ResourceType,
     no_permission,
 )
@@ -69,6 +70,14 @@ class _CompiledEntry(NamedTuple):
     def is_literal(self) -> bool:
         """Tell whether it is about one resource alone."""
         return self.pattern == Pattern.LITERAL and self.kind != ResourceType.ANY
+
+    @property
+    def text(self) -> str:
+        """The entry in words: ``Deny Pub, Sub on Topic:orders* from 10.0.0.0/8``."""
+        resource = Resource(resource_name=self.name, resource_pattern=self.pattern, resource_type=self.kind).text
+        actions = ", ".join(action.word for action in sorted(self.actions))
+        sources = f" from {', '.join(self.sources)}" if self.sources else ""
+        return f"{'Allow' if self.allows else 'Deny'} {actions} on {resource}{sources}"
 
     def concerns(self, kind: ResourceType, name: str) -> bool:
         """Tell whether it is about this resource."""
@@ -186,11 +195,19 @@ class Rights:
 
     def verdict(self, kind: ResourceType, name: str, actions: Iterable[Action], ip: str) -> AccessVerdict:
         """Return the verdict on the actions, with its text for a refusal."""
-        for rules in self._types:
-            rule = rules.decide(kind, name, actions, ip)
-            if rule is not None:
-                return AccessVerdict.ALLOWED if rule.allows else AccessVerdict.DENIED
-        return AccessVerdict.UNMATCHED
+        rule = self._deciding(kind, name, actions, ip)
+        if rule is None:
+            return AccessVerdict.UNMATCHED
+        return AccessVerdict.ALLOWED if rule.allows else AccessVerdict.DENIED
+
+    def deciding(self, kind: ResourceType, name: str, actions: Iterable[Action], ip: str) -> str | None:
+        """Return the entry that decides `verdict`, in words; None if none fits."""
+        rule = self._deciding(kind, name, actions, ip)
+        return None if rule is None else rule.text
+
+    def _deciding(self, kind: ResourceType, name: str, actions: Iterable[Action], ip: str) -> _CompiledEntry | None:
+        found = (rules.decide(kind, name, actions, ip) for rules in self._types)
+        return next((rule for rule in found if rule is not None), None)
 
     @property
     def rules(self) -> set[tuple[int, _CompiledEntry]]:

@@ -6,10 +6,11 @@ A cluster is opened when a page of it is wanted first, and stays open: its sampl
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from typing import Final
+from pathlib import Path
+from typing import Any, Final
 
 from firearrow.cli.cluster.contexts import load_contexts
 from firearrow.cli.cluster.options import ClusterOptions, Target
@@ -17,10 +18,13 @@ from firearrow.client.admin import Admin
 from firearrow.client.diagnosis import checks, clusterfacts
 from firearrow.client.diagnosis.findings import Finding, Level, by_gravity, worst
 from firearrow.clock import Clock
+from firearrow.console.alerts import Alerts
 from firearrow.console.operations import OpenCluster
 from firearrow.console.sampler import Sampler
 from firearrow.console.tails import Tails
+from firearrow.console.webhook import Webhook
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.files import name_of_file
 from firearrow.wire.signature import Credentials
 
 GIVEN: Final = "cluster"
@@ -30,8 +34,6 @@ UNUSED_SECONDS: Final = 3600.0
 HEALTH_SECONDS: Final = 60.0
 HEALTH_COST_MAX: Final = 0.05
 """Share of the time that checks may take; those of large clusters run less often."""
-
-LIMITS: Final = checks.Thresholds()
 
 
 @dataclass(slots=True)
@@ -57,10 +59,13 @@ class Cluster:
     admin: Admin
     clock: Clock
     sampler: Sampler
+    alerts: Alerts
     user: str | None = None
     lake: str | None = None
     """Directory or URI of typed tables."""
-    limits: checks.Thresholds = LIMITS
+    announces: bool = False
+    """Its findings are those of the cluster's alerts: the view of a user may lack some."""
+    webhook: Webhook | None = None
     health: Health = field(default_factory=Health)
     tails: Tails = field(default_factory=Tails)
     used: float = 0.0
@@ -76,15 +81,22 @@ class Cluster:
         return OpenCluster(opened=self.admin, where=self.target, lake=self.lake)
 
     async def check_health(self) -> None:
-        """Examine the cluster now."""
+        """Examine the cluster now, and announce what is new."""
         now_ms = self.clock.now_ms()
+        await self._examine(now_ms)
+        if self.announces:
+            news = self.alerts.look(self.health.findings, now_ms)
+            if self.webhook is not None:
+                self.webhook.announce(self.name, news)
+
+    async def _examine(self, now_ms: int) -> None:
         try:
             facts = await clusterfacts.collect(self.admin, now_ms)
         except (OSError, FirearrowError) as error:
             unknown = Finding("asked", Level.UNKNOWN, self.name, str(error))
             self.health = Health(now_ms, [unknown])
             return
-        self.health = Health(now_ms, by_gravity(checks.findings(facts, self.limits)), facts)
+        self.health = Health(now_ms, by_gravity(checks.findings(facts, self.alerts.limits)), facts)
 
     async def watch_health(self) -> None:
         """Examine the cluster again and again until cancelled."""
@@ -99,7 +111,8 @@ class Clusters:
     """Clusters by their names, each once for every user. `running` opens and closes them.
 
     ``needs_users`` makes all of them need a sign-in, not only the contexts that have a user. Without ``watches``, no
-    samples are taken; for agents. ``lake`` has typed tables.
+    samples are taken; for agents. ``lake`` has typed tables. Alerts go to ``webhook``; limits and silences are kept in
+    the directory ``state``, or in memory without one.
     """
 
     def __init__(
@@ -110,6 +123,8 @@ class Clusters:
         needs_users: bool = False,
         watches: bool = True,
         lake: str | None = None,
+        webhook: Webhook | None = None,
+        state: Path | None = None,
     ) -> None:
         contexts = load_contexts()
         is_given = options.name_server is not None or not contexts.contexts
@@ -123,6 +138,9 @@ class Clusters:
         self._needs_users: Final = needs_users
         self._watches: Final = watches
         self._lake: Final = lake
+        self._webhook: Final = webhook
+        self._state: Final = state
+        self._alerts: dict[str, Alerts] = {}
         self._open: dict[tuple[str, Credentials | None], tuple[Cluster, AsyncExitStack]] = {}
         self._opening = asyncio.Lock()
         if self.first not in self._targets:
@@ -130,16 +148,24 @@ class Clusters:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Open the first cluster for an ``async with`` block, if it needs no sign-in; others when a page needs them."""
-        closing = asyncio.create_task(self._close_unused())
-        try:
-            if not self.needs_user(self.first):
+        """Open the first cluster for an ``async with`` block, if it needs no sign-in; others when a page needs them.
+
+        With a webhook, all are opened with the users of their contexts, because nobody else looks at them.
+        """
+        async with AsyncExitStack() as stack:
+            await stack.enter_async_context(_running(self._close_unused()))
+            stack.push_async_callback(self._close)
+            if self._webhook is not None:
+                await stack.enter_async_context(_running(self._webhook.run()))
+                for name in self.names:
+                    await self.get(name, self.target(name).credentials)
+            elif not self.needs_user(self.first):
                 await self.get(self.first)
             yield
-        finally:
-            closing.cancel()
-            for _, stack in self._open.values():
-                await stack.aclose()
+
+    async def _close(self) -> None:
+        for _, stack in self._open.values():
+            await stack.aclose()
 
     def target(self, name: str) -> Target:
         """Give a cluster's name servers, user and encryption; KeyError for an unknown name."""
@@ -162,29 +188,47 @@ class Clusters:
     async def _opened(self, name: str, target: Target) -> tuple[Cluster, AsyncExitStack]:
         stack = AsyncExitStack()
         admin = await stack.enter_async_context(Admin.of(*target))
-        user = target.credentials.access_key if target.credentials else None
-        cluster = Cluster(name, target, admin, self._clock, Sampler(admin, self._clock), user, self._lake)
+        if name not in self._alerts:
+            file = f"alerts-{name_of_file(name)}.json"
+            self._alerts[name] = Alerts(self._state / file if self._state is not None else None)
+        cluster = Cluster(
+            name,
+            target,
+            admin,
+            self._clock,
+            Sampler(admin, self._clock),
+            self._alerts[name],
+            target.credentials.access_key if target.credentials else None,
+            self._lake,
+            self._is_watcher(name, target.credentials),
+            self._webhook,
+        )
         if self._watches:
-            await stack.enter_async_context(_in_background(cluster))
+            await stack.enter_async_context(_running(cluster.sampler.run(), cluster.watch_health()))
+            stack.push_async_callback(cluster.tails.close)
         return cluster, stack
+
+    def _is_watcher(self, name: str, user: Credentials | None) -> bool:
+        """Tell whether a view of a cluster is that of its own user, for whom alerts are announced."""
+        return user == (self.target(name).credentials if self._webhook is not None else None)
 
     async def _close_unused(self) -> None:
         """Close what users have left: each has samples of its own."""
         while True:
             await asyncio.sleep(UNUSED_SECONDS / 10)
             then = self._clock.monotonic() - UNUSED_SECONDS
-            for key in [key for key, (cluster, _) in self._open.items() if key[1] and cluster.used < then]:
+            unused = [key for key, (cluster, _) in self._open.items() if not cluster.announces and cluster.used < then]
+            for key in unused:
                 _, stack = self._open.pop(key)
                 await stack.aclose()
 
 
 @asynccontextmanager
-async def _in_background(cluster: Cluster) -> AsyncIterator[None]:
-    tasks = [asyncio.create_task(cluster.sampler.run()), asyncio.create_task(cluster.watch_health())]
+async def _running(*work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
+    tasks = [asyncio.create_task(one) for one in work]
     try:
         yield
     finally:
-        tasks += cluster.tails.tasks()
         for task in tasks:
             task.cancel()
         for task in tasks:

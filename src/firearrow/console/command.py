@@ -35,6 +35,7 @@ async def console(
         tuple[str, ...], valued("HOST", "also answer to this name of the host; may be repeated", name="--name")
     ] = (),
     read_only: Annotated[bool, switch("change nothing; other addresses than 127.0.0.1 then need no users")] = False,
+    webhook: Annotated[str | None, valued("URL", "post alerts as JSON to this URL, each change of one once")] = None,
     lake: Lake = None,
     state: State = None,
     inherited: Annotated[
@@ -47,12 +48,20 @@ async def console(
         from firearrow.console.app import LOCAL_HOSTS, Console
         from firearrow.console.clusters import Clusters
         from firearrow.console.serving import ConsoleServer
+        from firearrow.console.webhook import Webhook
     except ModuleNotFoundError as error:
         raise ConfigError(f"the console needs {error.name}: pip install 'firearrow[console]'") from None
     clock, directory = SystemClock(), state or directory_of_state()
     changes = ChangeLog(directory, clock)
     hosts = (*LOCAL_HOSTS, host, *name)
-    clusters = Clusters(cluster, clock, needs_users=host not in LOCAL_HOSTS and not read_only, lake=lake)
+    clusters = Clusters(
+        cluster,
+        clock,
+        needs_users=host not in LOCAL_HOSTS and not read_only,
+        lake=lake,
+        webhook=None if webhook is None else Webhook(webhook, clock),
+        state=directory,
+    )
     pages = Console(clusters, changes, key_in(directory), clock, hosts, read_only=read_only)
     with _listening(host, port, inherited) as listening:
         server = ConsoleServer(pages.application(), pages.end_streams)

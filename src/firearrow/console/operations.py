@@ -30,6 +30,8 @@ Values = Mapping[str, Sequence[str]]
 ON: Final = "yes"
 OFF: Final = "no"
 ON_OFF: Final = (ON, OFF)
+SECRET: Final = "password"
+"""Field that neither an address nor a page may have."""
 BODY: Final = "body"
 """Field that may be empty: without it, a command would wait for standard input."""
 _OWN: Final = ("cluster.", "output.")
@@ -72,7 +74,9 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "message way", "offset get", "dlq list", "dlq inspect", "config get", "broker disk",
                 "broker retention", "topic health", "config explain", "namesrv list", "namesrv brokers",
                 "namesrv keys", "client show", "client topics", "client queues", "client stacks",
-                "producer list", "message pending", "transaction list",
+                "producer list", "message pending", "transaction list", "lite list", "lite quotas", "lite lag",
+                "lite show", "lite client", "pop show", "pop revive", "user list", "acl list", "acl test",
+                "replica list", "replica sets", "replica controllers",
             ),
         ),
         *(
@@ -81,7 +85,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "topic create", "topic delete", "topic undo", "group create", "group delete", "group undo",
                 "message send", "message resend", "offset seek", "offset reset", "offset clone", "offset undo",
                 "dlq resend", "config set", "config undo", "cluster undrain", "client consume",
-                "message recall", "transaction resume",
+                "message recall", "transaction resume", "replica elect", "user create", "user delete",
+                "user undo", "acl allow", "acl deny", "acl remove", "acl undo",
             )
         ),
     )
@@ -134,6 +139,8 @@ def _field(action: Action, parser: CommandParser) -> Field:
         kind, choices = ("switch", ()) if len(action.option_strings) == 1 else ("choice", ON_OFF)
     elif choices:
         kind = "choice"
+    if name == SECRET:
+        kind = "password"
     is_list = action.nargs in ("*", "+") or type(action).__name__ == "_AppendAction"
     label = name.replace("_", " ")
     help_text = (action.help or "").replace("%%", "%")

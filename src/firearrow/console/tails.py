@@ -102,9 +102,12 @@ class Tails:
 
     _running: dict[Subject, Tail] = field(default_factory=dict)
 
-    def tasks(self) -> list[asyncio.Task[None]]:
-        """Give the tasks that read."""
-        return [tail.task for tail in self._running.values() if tail.task is not None]
+    async def close(self) -> None:
+        """End all tails."""
+        tasks = [tail.task for tail in self._running.values() if tail.task is not None]
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     async def follow(self, admin: Admin, subject: Subject, places: Sequence[Place]) -> AsyncGenerator[Tail, None]:
         """Give the tail again for each picture; FirearrowError if there are too many tails or queues."""

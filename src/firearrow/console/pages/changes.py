@@ -19,6 +19,7 @@ from firearrow.console.changes import LoggedChange
 from firearrow.console.forms import first, form_of, grouped
 from firearrow.console.operations import (
     OPERATIONS,
+    SECRET,
     Field,
     Operation,
     Ran,
@@ -115,6 +116,8 @@ def _page(
     undoes: LoggedChange | None = None,
 ) -> Page:
     shown = fields_of(operation) if undoes is None else ()
+    secrets = [field for field in shown if field.name == SECRET and values.get(SECRET)]
+    values = {name: texts for name, texts in values.items() if name != SECRET}
     tables = [table._replace(note=_note(table.note, step)) for table in ran.tables] if ran is not None else []
     return Page(
         "operation.html",
@@ -122,6 +125,7 @@ def _page(
         {
             "operation": operation,
             "fields": [(field, _texts(field, values)) for field in shown],
+            "secrets": secrets,
             "values": values,
             "query": urlencode(values, doseq=True),
             "tables": [view.table(table, f"{number}-") for number, table in enumerate(tables)],
@@ -147,7 +151,7 @@ def _note(note: str, step: str) -> str:
 
 def _known(operation: Operation, values: Mapping[str, Sequence[str]]) -> Values:
     names = {field.name for field in fields_of(operation)}
-    return {name: texts for name, texts in values.items() if name in names}
+    return {name: texts for name, texts in values.items() if name in names and name != SECRET}
 
 
 def _texts(field: Field, values: Values) -> Sequence[str]:
