@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import socket
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -65,3 +66,16 @@ async def served(console: Console) -> AsyncIterator[str]:
             console.end_streams()
             server.should_exit = True
             await task
+
+
+def token(browser: httpx.Client) -> str:
+    """Give the token of a browser's session, as each form has it."""
+    found = re.search(r'name="csrf" value="(\w+)"', browser.get("/cluster/sign-in").text)
+    assert found is not None, "a form has a token"
+    return found[1]
+
+
+def sign_in(browser: httpx.Client, user: str, password: str, wanted: str = "") -> httpx.Response:
+    """Sign a browser in, and go on to a page."""
+    given = {"user": user, "password": password, "next": wanted, "csrf": token(browser)}
+    return browser.post("/cluster/sign-in", data=given)

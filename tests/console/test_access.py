@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import httpx
 import pytest
@@ -10,25 +11,22 @@ import pytest
 from firearrow.cli.cluster.options import ClusterOptions
 from firearrow.clock import SystemClock
 from firearrow.console.app import Console
+from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Clusters
 from firearrow.console.operations import OPERATIONS, fields_of
 from firearrow.testing import EmbeddedCluster
 from tests.cli.cluster.test_access import KEYS
-from tests.console.conftest import served
-from tests.net.background import in_thread
+from tests.console.conftest import browsing, sign_in
 
 
 @pytest.fixture
-def guarded(monkeypatch: pytest.MonkeyPatch) -> Iterator[httpx.Client]:
-    """Client of a console, which is a super user of a cluster with access control."""
+def guarded(tmp_path: Path) -> Iterator[httpx.Client]:
+    """Browser of a super user of a cluster with access control."""
+    clock = SystemClock()
     with EmbeddedCluster(config=KEYS) as cluster:
-        monkeypatch.setenv("FIREARROW_ACCESS_KEY", "root")
-        monkeypatch.setenv("FIREARROW_SECRET_KEY", "the secret of root")
-        options = ClusterOptions(name_server=cluster.name_server)
-        with (
-            in_thread(lambda: served(Console(Clusters(options, SystemClock())).application())) as address,
-            httpx.Client(base_url=address, timeout=30) as client,
-        ):
+        clusters = Clusters(ClusterOptions(name_server=cluster.name_server), clock)
+        with browsing(Console(clusters, ChangeLog(tmp_path, clock), "key", clock)) as client:
+            sign_in(client, "root", "the secret of root")
             yield client
 
 

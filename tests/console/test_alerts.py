@@ -20,12 +20,12 @@ from firearrow.client.diagnosis.findings import Finding, Level, Threshold
 from firearrow.clock import SystemClock
 from firearrow.console.alerts import Alerts, Announcement, FindingKey, Silence
 from firearrow.console.app import Console
+from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Clusters
 from firearrow.console.webhook import RefusedByWebhook, Webhook
 from firearrow.errors import ConfigError
 from firearrow.testing import BlockingCluster
-from tests.console.conftest import served
-from tests.net.background import in_thread
+from tests.console.conftest import browsing, token
 
 FULL = Finding("disk", Level.WARNING, "a", "80 % of the disk are used")
 FULLER = Finding("disk", Level.CRITICAL, "a", "90 % of the disk are used")
@@ -179,17 +179,14 @@ def watched(
     clock = SystemClock()
     options = ClusterOptions(name_server=cluster.name_server)
     clusters = Clusters(options, clock, webhook=Webhook(hook[0], clock), state=tmp_path)
-    with (
-        in_thread(lambda: served(Console(clusters).application())) as address,
-        httpx.Client(base_url=address, follow_redirects=True, timeout=30) as client,
-    ):
+    with browsing(Console(clusters, ChangeLog(tmp_path, clock), "key", clock)) as client:
         yield client
 
 
 def test_a_limit_is_changed_and_the_finding_is_delivered(
     watched: httpx.Client, hook: tuple[str, Queue[dict[str, Any]]], tmp_path: Path
 ) -> None:
-    answer = watched.post("/cluster/alerts", data={"limit": "brokers", "value": "9"})
+    answer = watched.post("/cluster/alerts", data={"limit": "brokers", "value": "9"} | {"csrf": token(watched)})
     assert "1 of 9 brokers are registered" in answer.text
     posted = hook[1].get(timeout=30)["alerts"][0]
     while posted["rule"] != "brokers":  # other findings of this cluster
@@ -199,24 +196,27 @@ def test_a_limit_is_changed_and_the_finding_is_delivered(
     form = watched.get("/cluster/alerts", params={"rule": "brokers", "subject": "cluster"}).text
     assert "Silence brokers of cluster" in form
     silence = {"rule": "brokers", "subject": "cluster", "hours": "8", "reason": "<b>more come</b>"}
-    text = watched.post("/cluster/alerts", data=silence).text
+    text = watched.post("/cluster/alerts", data=silence | {"csrf": token(watched)}).text
     assert "&lt;b&gt;more come" in text
     assert "End the silence of brokers, cluster" in text
-    text = watched.post("/cluster/alerts", data={"end": "yes", "rule": "brokers", "subject": "cluster"}).text
+    end = {"end": "yes", "rule": "brokers", "subject": "cluster", "csrf": token(watched)}
+    text = watched.post("/cluster/alerts", data=end).text
     assert "No finding is silenced" in text
 
 
 def test_a_form_of_another_site_changes_nothing(browser: httpx.Client) -> None:
     data = {"limit": "brokers", "value": "7"}
     for headers in ({"sec-fetch-site": "cross-site"}, {"origin": "https://elsewhere.example"}):
-        assert browser.post("/cluster/alerts", data=data, headers=headers).status_code == 403
+        assert browser.post("/cluster/alerts", data=data | {"csrf": token(browser)}, headers=headers).status_code == 403
     assert "of 7 brokers" not in browser.get("/cluster/alerts").text
 
 
 def test_a_wrong_change_says_why(browser: httpx.Client) -> None:
-    text = browser.post("/cluster/alerts", data={"limit": "disk_percent", "warning": "9", "critical": "5"}).text
+    text = browser.post(
+        "/cluster/alerts", data={"limit": "disk_percent", "warning": "9", "critical": "5"} | {"csrf": token(browser)}
+    ).text
     assert "has the critical value before the warning" in text
     assert "There is no webhook." in text
-    assert browser.post("/cluster/alerts", content=b"a" * 20_000).status_code == 200
+    assert browser.post("/cluster/alerts", content=b"a" * 20_000).status_code == 403
     page = browser.get("/cluster/alerts", params={"limit": "disk_percent"}).text
     assert "Limit disk_percent" in page

@@ -11,13 +11,7 @@ import pytest
 from firearrow.console.changes import ChangeLog
 from firearrow.testing import BlockingCluster
 from tests.broker.fakes import HandClock
-
-
-def token(browser: httpx.Client) -> str:
-    """Token of the session, as a form has it."""
-    found = re.search(r'name="csrf" value="(\w+)"', browser.get("/cluster/do/topic-create").text)
-    assert found is not None
-    return found[1]
+from tests.console.conftest import token
 
 
 def post(browser: httpx.Client, path: str, step: str, **values: str) -> httpx.Response:

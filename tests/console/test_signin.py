@@ -15,7 +15,7 @@ from firearrow.console.app import Console
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Clusters
 from firearrow.testing import BlockingCluster, EmbeddedCluster
-from tests.console.conftest import browsing
+from tests.console.conftest import browsing, sign_in
 
 ROOT, SECRET = "tester", "a secret of twelve"
 USERS: dict[str, str | bool] = {
@@ -44,14 +44,6 @@ def visitor(guarded: BlockingCluster, tmp_path: Path) -> Iterator[httpx.Client]:
     """Browser of a console on another address than this machine's own."""
     with browsing(console(tmp_path, guarded.name_server, needs_users=True)) as client:
         yield client
-
-
-def sign_in(browser: httpx.Client, user: str, password: str, wanted: str = "") -> httpx.Response:
-    page = browser.get("/cluster/sign-in").text
-    token = re.search(r'name="csrf" value="(\w+)"', page)
-    assert token is not None
-    given = {"user": user, "password": password, "next": wanted, "csrf": token[1]}
-    return browser.post("/cluster/sign-in", data=given)
 
 
 def test_nothing_is_shown_before_the_sign_in(visitor: httpx.Client) -> None:

@@ -6,7 +6,6 @@ import re
 from contextlib import suppress
 
 import httpx
-import pytest
 
 from firearrow.client.blocking import Producer
 from firearrow.client.message import Message
@@ -15,9 +14,8 @@ from firearrow.testing import BlockingCluster
 from tests.console.pagelinks import link_to
 
 
-@pytest.fixture
-def opened(cluster: BlockingCluster) -> None:
-    """A transaction that nobody decides."""
+def open_transaction(cluster: BlockingCluster) -> None:
+    """Begin a transaction that nobody decides."""
 
     def check(_: Message) -> Decision:
         return Decision.UNKNOWN
@@ -30,11 +28,9 @@ def opened(cluster: BlockingCluster) -> None:
         raise RuntimeError
 
 
-def test_without_transactions_the_page_says_so(browser: httpx.Client) -> None:
+def test_open_transactions_are_chosen(browser: httpx.Client, cluster: BlockingCluster) -> None:
     assert "No transaction is open." in browser.get("/cluster/transactions").text
-
-
-def test_open_transactions_are_chosen(browser: httpx.Client, opened: None) -> None:
+    open_transaction(cluster)
     text = browser.get("/cluster/transactions").text
     assert "&lt;undecided&gt;" in text
     assert re.search(r"<dt>Open</dt><dd>1<", text)

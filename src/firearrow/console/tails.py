@@ -102,9 +102,13 @@ class Tails:
 
     _running: dict[Subject, Tail] = field(default_factory=dict)
 
+    def tasks(self) -> list[asyncio.Task[None]]:
+        """Give the tasks that read."""
+        return [tail.task for tail in self._running.values() if tail.task is not None]
+
     async def close(self) -> None:
         """End all tails."""
-        tasks = [tail.task for tail in self._running.values() if tail.task is not None]
+        tasks = self.tasks()
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)

@@ -30,7 +30,7 @@ class BySchema(NamedTuple):
 
 
 def by_schema(body: bytes, topic: str, attributes: Mapping[str, str], registry: str = "") -> BySchema | None:
-    """Give a body by the schema of its topic, or of the registry whose frame it has; None without a schema.
+    """Give a body by the schema of its topic, or by that of the registry of its frame; None without a schema.
 
     Raises Undecodable with the reason why it is something else. May wait for the registry.
     """
