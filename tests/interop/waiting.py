@@ -16,18 +16,21 @@ from firearrow.clock import SystemClock
 T = TypeVar("T")
 
 POLL_INTERVAL_S = 0.02
+POLL_INTERVAL_MAX_S = 0.1  # some probes cost ten milliseconds of a core
 
 
 def wait_until(probe: Callable[[], T | None], within_s: float, what: str) -> T:
     """Return the first true result of ``probe``, or raise ``TimeoutError`` that names ``what``."""
     deadline_s = time.monotonic() + within_s
+    interval_s = POLL_INTERVAL_S
     while True:
         result = probe()
         if result:
             return result
         if time.monotonic() > deadline_s:
             raise TimeoutError(f"{what}: not within {within_s:g} s (last seen: {result!r})")
-        time.sleep(POLL_INTERVAL_S)
+        time.sleep(interval_s)
+        interval_s = min(1.1 * interval_s, POLL_INTERVAL_MAX_S)
 
 
 OF_BROKERS = (

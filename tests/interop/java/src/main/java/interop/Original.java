@@ -1,9 +1,11 @@
 package interop;
 
 import java.util.concurrent.LinkedBlockingQueue;
+import org.apache.rocketmq.broker.BrokerController;
 import org.apache.rocketmq.broker.BrokerStartup;
 import org.apache.rocketmq.namesrv.NamesrvController;
 import org.apache.rocketmq.namesrv.NamesrvStartup;
+import org.apache.rocketmq.remoting.RemotingClient;
 
 /**
  * The original name server and broker in one JVM, because a JVM is dear to start: each is started as its own main class
@@ -13,6 +15,7 @@ import org.apache.rocketmq.namesrv.NamesrvStartup;
  */
 public final class Original {
     private static final int LOOK_AGAIN_MS = 50;
+    private static final int LOOKS = 200;
 
     private Original() {
     }
@@ -26,7 +29,22 @@ public final class Original {
         nameServer.start();
         // It only helps the hook of the broker, at the same time.
         Runtime.getRuntime().addShutdownHook(new Thread(Original::hurry));
-        BrokerStartup.main(new String[] {"-c", files[1]});
+        BrokerController broker = BrokerStartup.createBrokerController(new String[] {"-c", files[1]});
+        register(BrokerStartup.start(broker));
+    }
+
+    /**
+     * A broker registers when it starts, with the name servers that another thread of it has found until then: mostly
+     * none. It does so again after ten seconds.
+     */
+    private static void register(BrokerController broker) throws InterruptedException {
+        RemotingClient client = broker.getBrokerOuterAPI().getRemotingClient();
+        for (int look = 0; look < LOOKS && client.getAvailableNameSrvList().isEmpty(); look++) {
+            Thread.sleep(LOOK_AGAIN_MS);
+        }
+        if (!broker.isIsolated()) {
+            broker.registerBrokerAll(true, false, true);
+        }
     }
 
     private static void hurry() {
