@@ -10,13 +10,16 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from firearrow.cli.cluster.options import ClusterOptions
-from firearrow.client.blocking import Producer
+from firearrow.client import Delivery, StartFrom
+from firearrow.client.blocking import Producer, PushConsumer
 from firearrow.clock import SystemClock
 from firearrow.console.app import Console
 from firearrow.console.changes import ChangeLog
@@ -29,6 +32,11 @@ from tests.net.background import in_thread
 OPTIONS = ("--no-sandbox", "--no-zygote", "--headless=shell", "--disable-gpu")
 SERIOUS = ("serious", "critical")
 LOCALE = "en-GB"
+ALL_PATHS = (
+    "/", "/topics", "/topics/orders", "/topics/orders/messages", "/groups", "/groups/mailer", "/do/topic-create",
+    "/sql", "/sign-in", "/brokers", "/name-servers", "/disk", "/replicas", "/lite", "/pending", "/transactions",
+    "/dead-letters", "/groups/mailer/dead-letters", "/find", "/send?topic=orders", "/access", "/alerts", "/changes",
+)  # fmt: skip
 AXE = """async () => (await axe.run({resultTypes: ["violations"]})).violations
     .map(it => [it.impact, it.id, it.nodes[0].html])"""
 
@@ -93,7 +101,26 @@ def served_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
             for number in range(5):
                 producer.send("orders", f'{{"order": {number}}}', tag="paid", key=f"k{number}")
         command("offset", "reset", "billing", "orders", "--to", "earliest", "--apply", "-n", server.namesrv)
-        yield server
+        with mailer(server.namesrv):
+            yield server
+
+
+@contextmanager
+def mailer(name_server: str) -> Iterator[None]:
+    """Consume ``letters`` as a connected client, whose one message fails and is a dead letter at once."""
+    for words in (["topic", "create", "letters", "--queues", "1"], ["group", "create", "mailer", "--retries", "0"]):
+        command(*words, "-n", name_server)
+
+    def refuse(_: Delivery) -> None:
+        raise ValueError("no such address")
+
+    consumer = PushConsumer(name_server, group="mailer", start=StartFrom.FIRST, max_reconsume_times=0)
+    consumer.on("letters")(refuse)
+    with consumer:
+        with Producer(name_server, group="post", trace=True) as producer:
+            producer.send("letters", "to nobody", key="letter-1", properties={"city": "Oslo"})
+            producer.send("letters", "later", delay=timedelta(hours=1))
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +159,55 @@ def test_3_a_topic_with_its_queues(visitor: Visitor) -> None:
     page = visitor.goes("Topics", "orders")
     expect(page.get_by_role("heading", name="orders", exact=True)).to_be_visible()
     expect(page.locator("#live")).to_contain_text("Queues")
+
+
+def test_4_messages_by_filters(visitor: Visitor) -> None:
+    page = visitor.goes("Topics", "orders", "Messages")
+    rows = page.locator("tbody tr")
+    expect(rows).to_have_count(5)
+    page.locator("main [name=containing]").fill('"order": 3')
+    page.get_by_role("button", name="Show").click()
+    expect(rows).to_have_count(1)
+    page.locator("main [name=containing]").fill("")
+    page.locator("main [name=key]").fill("k2")
+    page.get_by_role("button", name="Show").click()
+    expect(rows).to_have_count(1)
+    expect(rows).to_contain_text("k2")
+
+
+def test_4_new_messages_appear(visitor: Visitor, served_cluster: Server) -> None:
+    page = visitor.goes("Topics", "letters", "Messages", "Follow new ones")
+    sent = page.get_by_role("row").filter(has_text="fresh-one")
+    with Producer(served_cluster.namesrv, group="post") as producer:
+        for _ in range(30):  # the tail begins with what comes after its start
+            producer.send("letters", "hello", key="fresh-one")
+            page.wait_for_timeout(300)
+            if sent.count():
+                break
+    expect(sent.first).to_be_visible()
+
+
+def test_5_and_15_a_message_and_its_way(visitor: Visitor) -> None:
+    page = visitor.goes("Topics", "orders", "Messages")
+    page.locator("tbody tr a").first.click()
+    expect(page.locator("svg.way")).to_be_visible()
+    expect(page.locator("pre").first).to_contain_text('"order"')
+    page.get_by_role("link", name="Hex").click()
+    expect(page.locator("pre").first).to_contain_text("7b 22 6f 72 64 65 72")
+    answer = page.request.get(page.get_by_role("link", name="Download the body").evaluate("it => it.href"))
+    assert answer.body().startswith(b'{"order"')
+    assert answer.headers["content-disposition"].startswith("attachment")
+
+
+def test_6_a_message_is_sent(visitor: Visitor) -> None:
+    page = visitor.goes("Topics", "letters")
+    page.locator("main").get_by_role("link", name="Send", exact=True).click()
+    page.locator("main [name=body]").fill("<b>from a page</b>")
+    page.get_by_role("button", name="Show what would be sent").click()
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("done", exact=True)).to_be_visible()
+    page = visitor.goes("Topics", "letters", "Messages")
+    expect(page.get_by_text("<b>from a page</b>").first).to_be_visible()
 
 
 def test_7_groups_by_lag(visitor: Visitor) -> None:
@@ -197,7 +273,74 @@ def test_figures_move_by_themselves(visitor: Visitor, served_cluster: Server) ->
 def test_pages_fit(chromium: Browser, console_address: str, scheme: Any, width: int) -> None:
     with chromium.new_context(locale=LOCALE, viewport={"width": width, "height": 800}, color_scheme=scheme) as context:
         person = Visitor(context.new_page(), console_address)
-        for path in ("/", "/topics", "/topics/orders", "/groups/billing", "/do/topic-create", "/sql", "/sign-in"):
+        for path in ALL_PATHS:
             person.page.goto(f"{console_address}/cluster{path}")
             person.check()
             assert person.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_9_a_client(visitor: Visitor) -> None:
+    page = visitor.goes("Groups", "mailer")
+    page.locator("main a[href*='/clients/']").first.click()
+    expect(page.locator("main")).to_contain_text("PYTHON")
+    expect(page.locator("main")).to_contain_text("letters")
+
+
+def test_11_a_dead_letter_is_sent_again(visitor: Visitor) -> None:
+    page = visitor.goes("Dead letters", "mailer")
+    expect(page.locator("main")).to_contain_text("letters", timeout=20_000)
+    page.locator("main tbody input[type=checkbox]").first.check()
+    page.get_by_role("button", name="Resend the chosen ones").click()
+    page.get_by_role("button", name="Show what would change").click()
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_text("sent", exact=True).first).to_be_visible()
+
+
+@pytest.mark.parametrize(
+    ("links", "shown"),
+    [
+        (["Pending"], "Waiting"),
+        (["Transactions"], "No transaction is open."),
+        (["Lite topics"], "Quotas"),
+        (["Topics", "letters"], "Producers"),
+        (["Name servers"], "Registered brokers"),
+        (["Replicas"], "Controllers"),
+        (["Disk"], "Why a file is not deleted"),
+        (["Access"], "This cluster has no access control."),
+        (["Alerts"], "Rules"),
+        (["Changes"], "Changes"),
+        (["Find"], "Find"),
+    ],
+    ids=["12", "13", "14", "16", "25", "21", "22", "19", "24", "20", "4"],
+)
+def test_a_page_is_reached_by_links(visitor: Visitor, links: list[str], shown: str) -> None:
+    expect(visitor.goes(*links).locator("main")).to_contain_text(shown)
+
+
+def test_18_configuration_is_changed(visitor: Visitor, served_cluster: Server) -> None:
+    page = visitor.goes("Brokers")
+    page.locator("main tbody a").first.click()
+    page.get_by_role("link", name="Configuration").click()
+    page.locator("main input[type=search]").fill("fileReservedTime")
+    page.locator("main form button").first.click()
+    expect(page.locator("main")).to_contain_text("fileReservedTime")
+    page.get_by_role("link", name="Change", exact=True).first.click()
+    page.locator("main [name=pairs]").first.fill("fileReservedTime=48")
+    page.get_by_role("button", name="Show what would change").click()
+    expect(page.get_by_text("would be changed")).to_be_visible()
+    page.get_by_role("button", name="Apply").click()
+    expect(page.get_by_role("cell", name="48").first).to_be_visible()
+    page.get_by_role("link", name="Undo").click()
+    page.get_by_role("button", name="Undo it").click()
+    expect(page.get_by_text("done", exact=True)).to_be_visible()
+
+
+def test_keys_lead_to_pages(visitor: Visitor) -> None:
+    page = visitor.goes()
+    page.keyboard.press("g")
+    page.keyboard.press("t")
+    expect(page).to_have_url(f"{visitor.address}/cluster/topics")
+    page.keyboard.press("/")
+    page.keyboard.type("letters")
+    page.keyboard.press("Enter")
+    expect(page.get_by_role("row").filter(has_text="letters")).to_have_count(1)

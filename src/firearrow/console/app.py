@@ -205,8 +205,7 @@ class Console:
 
     def _context(self, request: Request, name: str, page: Page, cluster: Cluster | None = None) -> dict[str, Any]:
         user = self._sessions.user(request, name)
-        return {
-            **page.context,
+        frame = {
             "title": page.title,
             "trail": page.trail,
             "is_live": page.is_live,
@@ -220,6 +219,8 @@ class Console:
             "csrf": token_of(request),
             "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
         }
+        assert not frame.keys() & page.context.keys(), "a page has names of its own"
+        return {**page.context, **frame}
 
     # --- Streams: the moving part of a page, again for each sample ---
 

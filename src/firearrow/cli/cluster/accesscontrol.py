@@ -48,10 +48,18 @@ async def told_by(admin: Admin, servers: Iterable[RegisteredBroker]) -> list[Tol
         except NotSupported:
             return Told(server, is_open=True)
         except (OSError, FirearrowError) as error:
-            return Told(server, reason=sentence(error))
+            return Told(server, reason=sentence(error), is_open=await _is_open(admin, server))
         return Told(server, users, acls)
 
     return await concurrently(servers, ask)
+
+
+async def _is_open(admin: Admin, server: RegisteredBroker) -> bool:
+    """Tell whether a broker that fails to list users has none: RocketMQ's does not say so."""
+    try:
+        return (await admin.brokers.config(server.address)).get("authenticationEnabled") == "false"
+    except (OSError, FirearrowError):
+        return False
 
 
 async def masters_told(admin: Admin) -> list[Told]:
@@ -64,7 +72,7 @@ def note_of(told: Sequence[Told]) -> str:
     if told and all(it.is_open for it in told):
         return OPEN
     notes = [f"{it.server.broker} has no access control." for it in told if it.is_open]
-    return " ".join([*notes, *(f"{it.server.broker}: {it.reason}." for it in told if it.reason)])
+    return " ".join([*notes, *(f"{it.server.broker}: {it.reason}." for it in told if it.reason and not it.is_open)])
 
 
 def user_in(told: Told, name: str) -> AuthUserInfo | None:

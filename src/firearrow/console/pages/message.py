@@ -65,7 +65,7 @@ async def message(view: View) -> Page:
             "notes": [it for it in (trouble, schema_note, note) if it],
             "size": in_bytes(len(body)),
             "links": place,
-            "here": view.href("topics", found.topic, "messages", found.offset_message_id),
+            "address_of_message": view.href("topics", found.topic, "messages", found.offset_message_id),
             "is_text": guess(body[:PART]) != HEX,
             "origin": _origin(view, found),
             "waits": _change_of_waiting(view, found),
