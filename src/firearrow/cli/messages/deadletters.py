@@ -193,7 +193,7 @@ async def _resent(admin: Admin, letters: Sequence[Letter]) -> tuple[dict[str, in
             notes.append(f"Copies in topic {topic!r} are unknown: {error}.")
             continue
         part = ", the newest ones" if is_cut else ""
-        notes.append(f"{examined:,} messages of topic {topic!r} were searched for copies{part}.")
+        notes.append(f"Searched for copies in topic {topic!r}: {examined:,} messages{part}.")
     return found, " ".join(notes)
 
 

@@ -1,8 +1,7 @@
 """Bodies by their schemas: the one in the topic's attributes (``table.schema``), or that of a registry.
 
-Only the registry that ``FIREARROW_SCHEMA_REGISTRY`` names is asked: attributes of topics and bodies come from others,
-who must not make this process read its files or call other servers. So a schema in an attribute must be a text, not
-the name of a file.
+Only the registry that ``FIREARROW_SCHEMA_REGISTRY`` names is asked: an attribute of a topic or a body must not make
+this process read its files or call other servers. So a schema in an attribute must be a text, not the name of a file.
 """
 
 from __future__ import annotations
