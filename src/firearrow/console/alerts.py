@@ -1,7 +1,8 @@
 """Alerts of a cluster: limits that a reader of the page may change, silences, and what is new in the findings.
 
-A finding is known by its rule and subject. It is announced when it begins, when its level changes, and when it ends;
-its figures may change without a word. A silenced finding is announced when the silence ends, if it is still there.
+A finding is known by its rule and subject; of several with the same, the gravest counts. It is announced when it
+begins, when its level changes, and when it ends; its figures may change without a word. A silenced finding is announced
+when the silence ends, if it is still there.
 """
 
 from __future__ import annotations

@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
 
-from firearrow.cli.cluster.brokers import rate_of
 from firearrow.cli.cluster.masters import PREVIEW, Apply, OfCluster
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.commands import CommandGroup
@@ -17,6 +16,7 @@ from firearrow.cli.parameters import Parameter, WrongOptions, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
+from firearrow.client.diagnosis.clusterfacts import BrokerFacts
 from firearrow.client.routing.queues import MASTER
 from firearrow.errors import FirearrowError
 from firearrow.wire.admin_bodies import HaStatus
@@ -63,11 +63,8 @@ class _Answer(NamedTuple):
     @property
     def bytes_per_second(self) -> float:
         """Bytes that a master stores in a second."""
-        size = self.counted.get("putMessageAverageSize", "")
-        try:
-            return (rate_of(self.counted, "putTps") or 0.0) * float(size)
-        except ValueError:
-            return 0.0
+        facts = BrokerFacts(*self.server, self.counted)
+        return (facts.number("putTps") or 0.0) * (facts.number("putMessageAverageSize") or 0.0)
 
 
 @app.command("list")

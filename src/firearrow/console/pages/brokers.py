@@ -8,12 +8,13 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.cli.cluster.counters import UNKNOWN, in_words
-from firearrow.cli.failures import NothingFound
+from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.output.reports import Cell, Table
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts
 from firearrow.client.routing.queues import MASTER
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.pages.topics import polyline
+from firearrow.errors import FirearrowError
 
 LIST: Final = (
     "broker", "role", "address", "state", "version", "arriving", "consuming", "diskShare", "behindBytes",
@@ -108,15 +109,22 @@ async def broker(view: View) -> Page:
             "role": role_of(chosen.broker_id),
             "up": up_seconds(chosen, view.cluster.sampler.seen.at_ms),
             "columns": view.cluster.sampler.history.columns((f"broker {chosen.address}",)),
-            **(await _counted(view, chosen.address)),
+            **(await _answer(view, chosen)),
         },
         trail=[("Brokers", view.href("brokers"))],
         is_live=True,
     )
 
 
-async def _counted(view: View, address: str) -> dict[str, object]:
-    table = (await view.run("broker-show", broker=address)).table
+async def _answer(view: View, it: BrokerFacts) -> dict[str, object]:
+    """Give the counters of a broker, or the reason why it does not answer."""
+    try:
+        return _counted(view, (await view.run("broker-show", broker=it.address)).table)
+    except (OSError, FirearrowError) as error:
+        return {**_counted(view, Table("", (), [])), "reason": sentence(error)}
+
+
+def _counted(view: View, table: Table) -> dict[str, object]:
     facts: defaultdict[str, list[Fact]] = defaultdict(list)
     values: dict[str, str] = {}
     for row in table.objects():
@@ -126,6 +134,7 @@ async def _counted(view: View, address: str) -> dict[str, object]:
     subjects = [*(it for it in SUBJECTS if it in facts), *sorted(facts.keys() - {*SUBJECTS, POOLS, UNKNOWN}), UNKNOWN]
     pools = Table("Thread pools", POOL_COLUMNS, list(_pools(values)))
     return {
+        "reason": "",
         "subjects": [(it, facts[it]) for it in subjects if facts[it]],
         "pools": view.table(pools, "pools-"),
         "took": took(values.get("putMessageDistributeTime", "")),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from firearrow.cli.cluster.brokers import disk_table, disks_of, retention_table
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.sampler import Sampler
 
@@ -14,8 +15,8 @@ MINUTES_MIN: Final = 2
 async def disks(view: View) -> Page:
     """Show the disk of each broker."""
     sampler = view.cluster.sampler
-    usage = (await view.run("broker-disk")).table
-    retention = (await view.run("broker-retention")).table.objects()
+    asked = await disks_of(view.cluster.options)
+    usage, retention = disk_table(asked), retention_table(asked).objects()
     brokers: list[dict[str, Any]] = []
     for row in usage.objects():
         address = str(row["address"])
