@@ -89,6 +89,11 @@ class Alerts:
         }
         self._since: dict[FindingKey, int] = {}
 
+    @property
+    def is_kept(self) -> bool:
+        """True if limits and silences outlive the console."""
+        return self._path is not None
+
     def set_limit(self, name: str, text: str) -> None:
         """Change a limit: ``WARNING:CRITICAL``, or a number for ``brokers``. ConfigError for a wrong one."""
         self.limits = _with(self.limits, name, text)

@@ -67,6 +67,7 @@ async def alerts(view: View) -> Page:
             "limit": limit,
             "limit_now": str(getattr(known.limits, limit)) if limit else "",
             "hours": HOURS,
+            "is_kept": known.is_kept,
             "fault": query.get("fault", ""),
             "ends": [[it.rule, it.subject] for it in known.silences.values()],
         },

@@ -14,6 +14,7 @@ from firearrow.client.diagnosis.clusterfacts import BrokerFacts
 from firearrow.client.routing.queues import MASTER
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.pages.topics import polyline
+from firearrow.console.sampler import Seen
 from firearrow.errors import FirearrowError
 
 LIST: Final = (
@@ -46,9 +47,16 @@ def up_seconds(fact: BrokerFacts, now_ms: int) -> float | None:
     return max(0.0, (now_ms - boot) / 1000) if boot else None
 
 
+async def sampled(view: View) -> Seen:
+    """Give the sample of the cluster; wait for the first one after the start."""
+    sampler = view.cluster.sampler
+    await sampler.news(0)
+    return sampler.seen
+
+
 async def brokers(view: View) -> Page:
     """List masters and slaves with their rates, disk and age."""
-    seen = view.cluster.sampler.seen
+    seen = await sampled(view)
     table = view.table(Table("Brokers", LIST, _rows(view)))
     history = view.cluster.sampler.history
     at = LIST.index("address")
@@ -82,12 +90,12 @@ def _rows(view: View) -> list[list[Cell]]:
     return rows
 
 
-def servers_of(view: View, name: str) -> tuple[list[tuple[str, str, bool]], BrokerFacts]:
+async def servers_of(view: View, name: str) -> tuple[list[tuple[str, str, bool]], BrokerFacts]:
     """Give master and slaves of a broker, each with role, address and a mark of the chosen one, and that one.
 
     ``server`` in the query chooses by address, by default it is the first.
     """
-    facts = view.cluster.sampler.seen.facts
+    facts = (await sampled(view)).facts
     found = [fact for fact in facts if name in (fact.name, fact.address)]
     if not found:
         known = ", ".join(sorted({fact.name for fact in facts})) or "none"
@@ -98,7 +106,7 @@ def servers_of(view: View, name: str) -> tuple[list[tuple[str, str, bool]], Brok
 
 async def broker(view: View) -> Page:
     """Show a broker: its counters by subject, thread pools, and the time that messages took."""
-    servers, chosen = servers_of(view, view.part("broker"))
+    servers, chosen = await servers_of(view, view.part("broker"))
     return Page(
         "broker.html",
         chosen.name,
