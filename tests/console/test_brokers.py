@@ -90,3 +90,17 @@ def test_numbers_that_are_none_are_unknown() -> None:
     facts = BrokerFacts("C", "b", 0, "b:1", {"a": "nan", "b": "inf 1 1", "c": "2 1 1", "bootTimestamp": "1e400"})
     assert [facts.number(name) for name in "abcd"] == [None, None, 2.0, None]
     assert up_seconds(facts, 5) is None
+
+
+def test_a_drained_broker_says_so(browser: httpx.Client, cluster: BlockingCluster) -> None:
+    async def change(*, drained: bool) -> None:
+        async with Admin.of([cluster.name_server]) as admin:
+            servers = admin.name_servers
+            await (servers.wipe_write_perm if drained else servers.add_write_perm)(cluster.name_server, "broker-a")
+
+    assert "It is out of use" not in browser.get("/cluster/brokers/broker-a").text
+    asyncio.run(change(drained=True))
+    try:
+        assert "It is out of use" in browser.get("/cluster/brokers/broker-a").text
+    finally:
+        asyncio.run(change(drained=False))

@@ -10,12 +10,14 @@ from typing import Final, NamedTuple
 from firearrow.cli.cluster.counters import UNKNOWN, in_words
 from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.output.reports import Cell, Table
+from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts
 from firearrow.client.routing.queues import MASTER
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.pages.topics import polyline
 from firearrow.console.sampler import Seen
 from firearrow.errors import FirearrowError
+from firearrow.wire.bodies import PERM_WRITE
 
 LIST: Final = (
     "broker", "role", "address", "state", "version", "arriving", "consuming", "diskShare", "behindBytes",
@@ -117,11 +119,21 @@ async def broker(view: View) -> Page:
             "role": role_of(chosen.broker_id),
             "up": up_seconds(chosen, view.cluster.sampler.seen.at_ms),
             "columns": view.cluster.sampler.history.columns((f"broker {chosen.address}",)),
+            "is_drained": await is_drained(view.cluster.admin, chosen.name),
             **(await _answer(view, chosen)),
         },
         trail=[("Brokers", view.href("brokers"))],
         is_live=True,
     )
+
+
+async def is_drained(admin: Admin, broker: str) -> bool:
+    """Tell whether the name servers have taken the write permission of a broker, by the topic that has its name."""
+    try:
+        queues = (await admin.topics.route(broker)).queue_datas
+    except (OSError, FirearrowError):  # not every broker has that topic
+        return False
+    return any(data.broker_name == broker and not data.perm & PERM_WRITE for data in queues)
 
 
 async def _answer(view: View, it: BrokerFacts) -> dict[str, object]:
