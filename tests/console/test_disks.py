@@ -8,8 +8,9 @@ import httpx
 
 from firearrow.client.admin import Admin
 from firearrow.clock import SystemClock
-from firearrow.console.pages.disks import grown
+from firearrow.console.pages.disks import grown, pace
 from firearrow.console.sampler import Sampler
+from tests.cli.cluster.test_disks import GIB, disk
 
 
 def test_the_disk_of_each_broker_is_shown(browser: httpx.Client) -> None:
@@ -17,6 +18,12 @@ def test_the_disk_of_each_broker_is_shown(browser: httpx.Client) -> None:
     assert "broker-a, 127.0.0.1:" in text
     assert "the last one always stays" in text
     assert "firearrow store why-not-deleted" in text
+
+
+def test_the_pace_of_the_last_hour_is_foretold() -> None:
+    of = disk(10, 1, 0.1, 90)
+    assert pace(of, (GIB, 600.0)).startswith("grows by 1.0 GiB an hour.")
+    assert pace(of, (-1.0, 600.0)) == pace(of, None) == ""
 
 
 def test_growth_comes_from_the_history() -> None:

@@ -19,3 +19,5 @@ def test_what_is_asked_for_is_a_part_of_the_page(browser: httpx.Client) -> None:
     assert "is not a LITE group" in answer.text
     assert "Pops of billing" in answer.text
     assert "<script>" not in browser.get("/cluster/lite", params={"pops": "<script>"}).text
+    client = {"topic": "orders", "group": "billing", "client": "nobody"}
+    assert "Lite topics of nobody" in browser.get("/cluster/lite", params=client).text

@@ -1,7 +1,8 @@
 """Alerts of a cluster: limits that a reader of the page may change, silences, and what is new in the findings.
 
-A finding is known by its rule and subject. It is announced when it begins, when its level changes, and when it ends;
-its figures may change without a word. A silenced finding is announced when the silence ends, if it is still there.
+A finding is known by its rule and subject; of several with the same, the gravest counts. It is announced when it
+begins, when its level changes, and when it ends; its figures may change without a word. A silenced finding is announced
+when the silence ends, if it is still there.
 """
 
 from __future__ import annotations
@@ -87,6 +88,11 @@ class Alerts:
             FindingKey(it.rule, it.subject): Level[it.level] for it in found.announced
         }
         self._since: dict[FindingKey, int] = {}
+
+    @property
+    def is_kept(self) -> bool:
+        """True if limits and silences outlive the console."""
+        return self._path is not None
 
     def set_limit(self, name: str, text: str) -> None:
         """Change a limit: ``WARNING:CRITICAL``, or a number for ``brokers``. ConfigError for a wrong one."""

@@ -10,7 +10,8 @@ import pytest
 from firearrow.client import StartFrom
 from firearrow.client.blocking import Producer, PushConsumer
 from firearrow.client.message import Message
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, shop
+from tests.proxy.rpcs import Rpcs, settings_of_consumer
 
 
 @pytest.fixture
@@ -64,3 +65,18 @@ def test_producers_are_listed_by_group(shell: Shell) -> None:
         assert (row["producerGroup"], row["language"], row["brokers"]) == ("shop", "PYTHON", "broker-a")
         assert [it["client"] for it in shell.rows("producer", "list", "sh*")] == [row["client"]]
         assert shell.rows("producer", "list", "other") == []
+
+
+def test_a_client_by_grpc_is_a_member_like_others(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with shop(monkeypatch, grpc=True) as cluster, Rpcs(cluster.brokers[0].grpc) as rpcs:
+        cluster.create_group("billing")
+        rpcs.begin(settings_of_consumer("billing", "orders"))
+        shell = Shell(cluster, capsys)
+        [listed] = shell.rows("group", "clients", "billing")
+        assert listed["clientId"] == rpcs.client_id
+        facts = {row["name"]: row["value"] for row in shell.rows("client", "show", "billing", rpcs.client_id)}
+        assert facts["access"] == "gRPC"
+        topics = [row["topic"] for row in shell.rows("client", "topics", "billing", rpcs.client_id)]
+        assert "orders" in topics

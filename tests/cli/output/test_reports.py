@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.cli.output.reports import Bars, Cell, Report, Table, cut, heading, in_time, shown, visible
+from firearrow.cli.output.reports import Bars, Cell, Report, Table, as_moment, cut, heading, in_time, shown, visible
 
 MOMENT = datetime(2026, 11, 21, 6, 30, tzinfo=UTC)
 
@@ -88,3 +88,8 @@ def test_a_table_may_be_cut() -> None:
 
 def test_a_long_text_ends_in_an_ellipsis() -> None:
     assert [cut("abcdef", length) for length in (6, 5)] == ["abcdef", "abcd…"]
+
+
+@pytest.mark.parametrize("ms", [0, -1, 10**18, 10**30])
+def test_a_time_that_no_calendar_has_is_none(ms: int) -> None:
+    assert as_moment(ms) is None

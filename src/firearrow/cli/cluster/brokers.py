@@ -18,7 +18,6 @@ from firearrow.cli.serving.commands import broker as run_broker
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
-from firearrow.client.diagnosis.findings import Level, worst
 from firearrow.clock import SystemClock
 from firearrow.errors import FirearrowError
 
@@ -126,23 +125,35 @@ def _difference(now: int | None, before: int | None) -> int | None:
 @app.command("disk")
 async def show_disks(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show the disk of each broker: what its log uses, how much room there is, and how fast it grows."""
-    disks = await _disks(cluster, of_cluster)
-    output.show(Table("Disks", DISKS, [disk.row() for disk in disks], NOT_TOLD))
+    output.show(disk_table(await disks_of(cluster, of_cluster)))
 
 
 @app.command("retention")
 async def show_retention(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> int:
     """Say when retention deletes files or the disk gets full, and why files stay: exit code 1 if it fills."""
-    found = [(disk, it) for disk in await _disks(cluster, of_cluster) for it in outlook(disk)]
-    rows: list[list[Cell]] = [
-        [disk.broker, disk.address, it.level.name.lower(), it.rule, it.evidence, it.cure] for disk, it in found
-    ]
-    output.show(Table("Retention", RETENTION, rows))
-    return FAILED if worst(it for _, it in found) is not Level.OK else 0
+    table = retention_table(await disks_of(cluster, of_cluster))
+    output.show(table)
+    return FAILED if any(level != "ok" for level in table.values("level")) else 0
 
 
-async def _disks(cluster: ClusterOptions, of_cluster: str | None) -> list[Disk]:
+async def disks_of(cluster: ClusterOptions, of_cluster: str | None = None) -> list[Disk]:
+    """Ask the brokers about their disks."""
     now_ms = SystemClock().now_ms()
     async with cluster.admin() as admin:
         servers = servers_in(await admin.cluster(), None if of_cluster is None else [of_cluster])
         return await concurrently(servers, lambda server: disk_of(admin, server, now_ms))
+
+
+def disk_table(disks: Sequence[Disk]) -> Table:
+    """Give the use of disks."""
+    return Table("Disks", DISKS, [disk.row() for disk in disks], NOT_TOLD)
+
+
+def retention_table(disks: Sequence[Disk]) -> Table:
+    """Give what will become of disks, in words."""
+    rows: list[list[Cell]] = [
+        [disk.broker, disk.address, it.level.name.lower(), it.rule, it.evidence, it.cure]
+        for disk in disks
+        for it in outlook(disk)
+    ]
+    return Table("Retention", RETENTION, rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
 
@@ -31,6 +32,7 @@ QUEUES: Final = (
 CONSUME: Final = ("group", "clientId", "topic", "messageId", "state", "result", "tookMs", "remark")
 NAME_SERVERS: Final = "PROP_NAMESERVER_ADDR"
 STARTED: Final = "PROP_CONSUMER_START_TIMESTAMP"
+_DIGITS: Final = re.compile(r"[0-9]{1,18}")
 MIB: Final = 1024 * 1024
 TOOK_PLACE: Final = ("CR_SUCCESS", "CR_COMMIT")
 
@@ -117,7 +119,7 @@ def client_table(known: KnownClient) -> Table:
         ("addresses", ", ".join(places)),
     ]
     if started := settings.get(STARTED, ""):
-        pairs.append(("started", as_moment(int(started)) if started.isdecimal() else started))
+        pairs.append(("started", as_moment(int(started)) if _DIGITS.fullmatch(started) else started))
     pairs += [(name, text) for name, text in sorted(settings.items()) if name != STARTED]
     if known.info is not None:
         pairs += sorted(known.info.user_consumer_info.items())

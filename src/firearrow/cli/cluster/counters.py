@@ -11,6 +11,7 @@ UNKNOWN: Final = "other"
 """Subject of a counter that is not in the table."""
 RATE: Final = "messages/s"
 _RATE_SPANS: Final = ("10 s", "1 min", "10 min")
+NO_BREAK: Final = "\N{NO-BREAK SPACE}"
 _UNLIMITED: Final = "2147483647"
 
 
@@ -127,14 +128,16 @@ def in_words(name: str, value: str) -> str:
     try:
         if unit.endswith("/s"):
             spans = zip(words, _RATE_SPANS, strict=False)
-            return ", ".join(f"{float(rate):,.1f}/s in {span}" for rate, span in spans)
+            return ", ".join(f"{float(rate):,.1f}/s in {span}".replace(" ", NO_BREAK) for rate, span in spans)
         if unit == "share":
             return f"{100 * float(value):.1f} %"
         if unit == "bytes":
             return in_bytes(float(value))
         if unit == "time":
             return shown(name, as_moment(int(value)))
-        if not unit or value == _UNLIMITED:
+        if value == _UNLIMITED:
+            return "no limit"
+        if not unit:
             return visible(value) or "–"
         return f"{float(value):,.2f}".removesuffix(".00") + f" {unit}"
     except (ValueError, OverflowError, OSError):

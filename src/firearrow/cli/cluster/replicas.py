@@ -6,7 +6,6 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
 
-from firearrow.cli.cluster.brokers import rate_of
 from firearrow.cli.cluster.masters import PREVIEW, Apply, OfCluster
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.commands import CommandGroup
@@ -17,6 +16,7 @@ from firearrow.cli.parameters import Parameter, WrongOptions, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
+from firearrow.client.diagnosis.clusterfacts import BrokerFacts
 from firearrow.client.routing.queues import MASTER
 from firearrow.errors import FirearrowError
 from firearrow.wire.admin_bodies import HaStatus
@@ -63,25 +63,42 @@ class _Answer(NamedTuple):
     @property
     def bytes_per_second(self) -> float:
         """Bytes that a master stores in a second."""
-        size = self.counted.get("putMessageAverageSize", "")
-        try:
-            return (rate_of(self.counted, "putTps") or 0.0) * float(size)
-        except ValueError:
-            return 0.0
+        facts = BrokerFacts(*self.server, self.counted)
+        return (facts.number("putTps") or 0.0) * (facts.number("putMessageAverageSize") or 0.0)
 
 
 @app.command("list")
 async def list_replicas(*, of_cluster: OfCluster = None, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """List masters and slaves, with the lag of each slave in bytes and in time."""
     async with cluster.admin() as admin:
-        servers = servers_in(await admin.cluster(), None if of_cluster is None else [of_cluster])
-        answers = await concurrently(servers, lambda server: _ask(admin, server))
-        sets = await _sets(admin, await _controllers(admin, None), [server.broker for server in servers])
+        output.show((await replication(admin, of_cluster)).replicas)
+
+
+class Replication(NamedTuple):
+    """Tables about the replication of a cluster."""
+
+    replicas: Table
+    sets: Table
+    controllers: Table
+
+
+async def replication(admin: Admin, of_cluster: str | None = None) -> Replication:
+    """Ask brokers and controllers, each server once about a subject."""
+    servers = servers_in(await admin.cluster(), None if of_cluster is None else [of_cluster])
+    answers = await concurrently(servers, lambda server: _ask(admin, server))
+    controllers = await _controllers(admin, None)
+    sets = await _sets(admin, controllers, [server.broker for server in servers])
+    return Replication(
+        _replicas_table(answers, sets), _sets_table(sets, controllers), await _controllers_table(admin, controllers)
+    )
+
+
+def _replicas_table(answers: Sequence[_Answer], sets: Mapping[str, ReplicasInfo]) -> Table:
     by_name: defaultdict[str, list[_Answer]] = defaultdict(list)
     for it in answers:
         by_name[it.server.broker].append(it)
     rows = [row for name, several in by_name.items() for row in _replicas(several, sets.get(name))]
-    output.show(Table("Replicas", LIST, rows))
+    return Table("Replicas", LIST, rows)
 
 
 async def _ask(admin: Admin, server: RegisteredBroker) -> _Answer:
@@ -178,7 +195,10 @@ async def list_sets(*, controller: OfController = None, cluster: ClusterOptions 
     async with cluster.admin() as admin:
         controllers = await _controllers(admin, controller)
         brokers = [server.broker for server in servers_in(await admin.cluster())]
-        sets = await _sets(admin, controllers, brokers)
+        output.show(_sets_table(await _sets(admin, controllers, brokers), controllers))
+
+
+def _sets_table(sets: Mapping[str, ReplicasInfo], controllers: Sequence[str]) -> Table:
     rows: list[list[Cell]] = [
         [
             name,
@@ -191,7 +211,7 @@ async def list_sets(*, controller: OfController = None, cluster: ClusterOptions 
         ]
         for name, it in sorted(sets.items())
     ]
-    output.show(Table("Replicas in sync", SETS, rows, "" if controllers else NONE))
+    return Table("Replicas in sync", SETS, rows, "" if controllers else NONE)
 
 
 def _names(replicas: Sequence[ReplicaIdentity]) -> str:
@@ -204,20 +224,22 @@ async def list_controllers(
 ) -> None:
     """List the controllers with their leader."""
     async with cluster.admin() as admin:
-        addresses = await _controllers(admin, controller)
+        output.show(await _controllers_table(admin, await _controllers(admin, controller)))
 
-        async def ask(address: str) -> list[Cell]:
-            try:
-                group = await admin.controllers.group(address)
-            except (OSError, FirearrowError) as error:
-                return [address, "failed", *[None] * 4, sentence(error)]
-            role = "leader" if group.leader_address == address else "follower"
-            state = "ok" if group.leader_address else "critical"
-            reason = "" if group.leader_address else "the group has no leader: no master can be elected"
-            return [address, state, group.name, role, group.leader_address, ", ".join(group.peers), reason]
 
-        rows = await concurrently(addresses, ask)
-    output.show(Table("Controllers", CONTROLLERS, rows, "" if addresses else NONE))
+async def _controllers_table(admin: Admin, addresses: Sequence[str]) -> Table:
+    async def ask(address: str) -> list[Cell]:
+        try:
+            group = await admin.controllers.group(address)
+        except (OSError, FirearrowError) as error:
+            return [address, "failed", *[None] * 4, sentence(error)]
+        role = "leader" if group.leader_address == address else "follower"
+        state = "ok" if group.leader_address else "critical"
+        reason = "" if group.leader_address else "the group has no leader: no master can be elected"
+        return [address, state, group.name, role, group.leader_address, ", ".join(group.peers), reason]
+
+    rows = await concurrently(addresses, ask)
+    return Table("Controllers", CONTROLLERS, rows, "" if addresses else NONE)
 
 
 @app.command("elect")

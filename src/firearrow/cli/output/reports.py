@@ -98,8 +98,11 @@ def plain(cell: Cell) -> Any:
 
 
 def as_moment(ms: int) -> datetime | None:
-    """Give a time in ms since 1970 as a cell; None for 0 and negative numbers."""
-    return datetime.fromtimestamp(ms / 1000, UTC) if ms > 0 else None
+    """Give a time in ms since 1970 as a cell; None for 0, negative numbers, and times that no calendar has."""
+    try:
+        return datetime.fromtimestamp(ms / 1000, UTC) if ms > 0 else None
+    except (OverflowError, ValueError, OSError):
+        return None
 
 
 def heading(column: str) -> str:

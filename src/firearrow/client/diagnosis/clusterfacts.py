@@ -6,6 +6,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from math import isfinite
 from typing import Final, NamedTuple
 
 from firearrow.client.admin import Admin
@@ -32,11 +33,12 @@ class BrokerFacts(NamedTuple):
     error: str = ""
 
     def number(self, name: str) -> float | None:
-        """Number that the broker reports; None without it."""
+        """Number that the broker reports; None without it, or for one that is not finite."""
         try:
-            return float(self.counted[name].split()[0])
+            value = float(self.counted[name].split()[0])
         except (KeyError, IndexError, ValueError):
             return None
+        return value if isfinite(value) else None
 
     @property
     def disk_ratio(self) -> float | None:

@@ -66,6 +66,7 @@ async def alerts(view: View) -> Page:
             "limit": limit,
             "limit_now": str(getattr(known.limits, limit)) if limit else "",
             "hours": HOURS,
+            "is_kept": known.is_kept,
             "fault": query.get("fault", ""),
             "ends": [[it.rule, it.subject] for it in known.silences.values()],
         },
@@ -83,9 +84,13 @@ def _rules(limits: Thresholds) -> list[list[Cell]]:
     rows: list[list[Cell]] = []
     for name, usual in Thresholds()._asdict().items():
         limit = getattr(limits, name)
-        pair = [None, limit] if name == "brokers" else [*limit]
+        pair = [None, limit] if name == "brokers" else [None if it is None else _whole(it) for it in limit]
         rows.append([name, texts.get(name, ""), *pair, "yes" if limit == usual else f"no: {usual}"])
     return rows
+
+
+def _whole(value: float) -> int | float:
+    return int(value) if value == int(value) else value
 
 
 def _deliveries(view: View) -> Table:

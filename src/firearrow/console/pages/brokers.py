@@ -8,12 +8,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.cli.cluster.counters import UNKNOWN, in_words
-from firearrow.cli.failures import NothingFound
+from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.output.reports import Cell, Table
+from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts
 from firearrow.client.routing.queues import MASTER
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.pages.topics import polyline
+from firearrow.console.sampler import Seen
+from firearrow.errors import FirearrowError
+from firearrow.wire.bodies import PERM_WRITE
 
 LIST: Final = (
     "broker", "role", "address", "state", "version", "arriving", "consuming", "diskShare", "behindBytes",
@@ -45,9 +49,16 @@ def up_seconds(fact: BrokerFacts, now_ms: int) -> float | None:
     return max(0.0, (now_ms - boot) / 1000) if boot else None
 
 
+async def sampled(view: View) -> Seen:
+    """Give the sample of the cluster; wait for the first one after the start."""
+    sampler = view.cluster.sampler
+    await sampler.news(0)
+    return sampler.seen
+
+
 async def brokers(view: View) -> Page:
     """List masters and slaves with their rates, disk and age."""
-    seen = view.cluster.sampler.seen
+    seen = await sampled(view)
     table = view.table(Table("Brokers", LIST, _rows(view)))
     history = view.cluster.sampler.history
     at = LIST.index("address")
@@ -81,12 +92,12 @@ def _rows(view: View) -> list[list[Cell]]:
     return rows
 
 
-def servers_of(view: View, name: str) -> tuple[list[tuple[str, str, bool]], BrokerFacts]:
+async def servers_of(view: View, name: str) -> tuple[list[tuple[str, str, bool]], BrokerFacts]:
     """Give master and slaves of a broker, each with role, address and a mark of the chosen one, and that one.
 
     ``server`` in the query chooses by address, by default it is the first.
     """
-    facts = view.cluster.sampler.seen.facts
+    facts = (await sampled(view)).facts
     found = [fact for fact in facts if name in (fact.name, fact.address)]
     if not found:
         known = ", ".join(sorted({fact.name for fact in facts})) or "none"
@@ -97,7 +108,7 @@ def servers_of(view: View, name: str) -> tuple[list[tuple[str, str, bool]], Brok
 
 async def broker(view: View) -> Page:
     """Show a broker: its counters by subject, thread pools, and the time that messages took."""
-    servers, chosen = servers_of(view, view.part("broker"))
+    servers, chosen = await servers_of(view, view.part("broker"))
     return Page(
         "broker.html",
         chosen.name,
@@ -108,15 +119,32 @@ async def broker(view: View) -> Page:
             "role": role_of(chosen.broker_id),
             "up": up_seconds(chosen, view.cluster.sampler.seen.at_ms),
             "columns": view.cluster.sampler.history.columns((f"broker {chosen.address}",)),
-            **(await _counted(view, chosen.address)),
+            "is_drained": await is_drained(view.cluster.admin, chosen.name),
+            **(await _answer(view, chosen)),
         },
         trail=[("Brokers", view.href("brokers"))],
         is_live=True,
     )
 
 
-async def _counted(view: View, address: str) -> dict[str, object]:
-    table = (await view.run("broker-show", broker=address)).table
+async def is_drained(admin: Admin, broker: str) -> bool:
+    """Tell whether the name servers have taken the write permission of a broker, by the topic that has its name."""
+    try:
+        queues = (await admin.topics.route(broker)).queue_datas
+    except (OSError, FirearrowError):  # not every broker has that topic
+        return False
+    return any(data.broker_name == broker and not data.perm & PERM_WRITE for data in queues)
+
+
+async def _answer(view: View, it: BrokerFacts) -> dict[str, object]:
+    """Give the counters of a broker, or the reason why it does not answer."""
+    try:
+        return _counted(view, (await view.run("broker-show", broker=it.address)).table)
+    except (OSError, FirearrowError) as error:
+        return {**_counted(view, Table("", (), [])), "reason": sentence(error)}
+
+
+def _counted(view: View, table: Table) -> dict[str, object]:
     facts: defaultdict[str, list[Fact]] = defaultdict(list)
     values: dict[str, str] = {}
     for row in table.objects():
@@ -126,6 +154,7 @@ async def _counted(view: View, address: str) -> dict[str, object]:
     subjects = [*(it for it in SUBJECTS if it in facts), *sorted(facts.keys() - {*SUBJECTS, POOLS, UNKNOWN}), UNKNOWN]
     pools = Table("Thread pools", POOL_COLUMNS, list(_pools(values)))
     return {
+        "reason": "",
         "subjects": [(it, facts[it]) for it in subjects if facts[it]],
         "pools": view.table(pools, "pools-"),
         "took": took(values.get("putMessageDistributeTime", "")),

@@ -6,6 +6,7 @@ from typing import Final
 
 from firearrow.cli.cluster.clients import client_table, find_client, queues_table, stacks_table, topics_table
 from firearrow.console.page import Declared, Page, View
+from firearrow.console.views import escaped
 
 KNOWN: Final = ("language", "version", "access", "addresses", "started")
 """Facts that have a figure, or their own words, on the page."""
@@ -21,7 +22,7 @@ async def client(view: View) -> Page:
     settings = [row for row in facts.rows if row[2] not in KNOWN]
     return Page(
         "client.html",
-        client_id,
+        escaped(client_id),
         {
             "group": group,
             "id": client_id,

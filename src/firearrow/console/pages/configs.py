@@ -14,7 +14,7 @@ from firearrow.console.views import TableView
 async def broker_config(view: View) -> Page:
     """Show the configuration of a broker."""
     name = view.part("broker")
-    servers, chosen = servers_of(view, name)
+    servers, chosen = await servers_of(view, name)
     explained = (await view.run("config-explain", broker=chosen.address)).table
     trail = [("Brokers", view.href("brokers")), (chosen.name, view.href("brokers", chosen.name))]
     context = {

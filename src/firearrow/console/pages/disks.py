@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Final
 
+from firearrow.cli.cluster.brokers import disk_table, disks_of, retention_table
+from firearrow.cli.cluster.disks import Disk, outlook
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.sampler import Sampler
 
@@ -14,24 +16,26 @@ MINUTES_MIN: Final = 2
 async def disks(view: View) -> Page:
     """Show the disk of each broker."""
     sampler = view.cluster.sampler
-    usage = (await view.run("broker-disk")).table
-    retention = (await view.run("broker-retention")).table.objects()
+    asked = await disks_of(view.cluster.options)
+    usage, retention = disk_table(asked), retention_table(asked).objects()
     brokers: list[dict[str, Any]] = []
-    for row in usage.objects():
-        address = str(row["address"])
-        mine = [
-            {"level": it["level"], "text": it["evidence"], "cure": it["cure"]}
-            for it in retention
-            if it["address"] == address
-        ]
-        columns = sampler.history.columns((f"disk {address}",))
-        lately = grown(sampler, address)
+    for disk in asked:
+        mine = [it for it in retention if it["address"] == disk.address]
+        columns = sampler.history.columns((f"disk {disk.address}",))
+        lately = grown(sampler, disk.address)
         brokers.append(
-            {"name": row["broker"], "address": address, "findings": mine, "columns": columns, "lately": lately}
+            {"disk": disk, "findings": mine, "columns": columns, "lately": lately, "pace": pace(disk, lately)}
         )
     return Page(
         "disks.html", "Disk", {"table": view.table(usage), "note": usage.note, "brokers": brokers}, is_live=True
     )
+
+
+def pace(disk: Disk, lately: tuple[float, float] | None) -> str:
+    """Say what becomes of a disk at the growth of the last hour; empty text where that is unknown, or no growth."""
+    if lately is None or lately[0] <= 0:
+        return ""
+    return next((it.evidence for it in outlook(disk, lately[0]) if it.rule == "growth"), "")
 
 
 def grown(sampler: Sampler, address: str) -> tuple[float, float] | None:

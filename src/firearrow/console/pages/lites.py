@@ -11,16 +11,22 @@ from firearrow.errors import FirearrowError
 
 
 async def lites(view: View) -> Page:
-    """Show lite topics and pops; ``topic`` with ``lite``, ``group`` and ``pops`` in the address ask for more."""
+    """Show lite topics and pops.
+
+    The address asks for more: ``topic`` with ``lite``, ``group`` alone or with ``topic`` and ``client``, ``pops``.
+    """
     parents = (await view.run("lite-list")).table
     quotas = (await view.run("lite-quotas")).table
     revive = (await view.run("pop-revive")).table
-    query = {name: view.query.get(name, "").strip() for name in ("topic", "lite", "group", "pops")}
+    query = {name: view.query.get(name, "").strip() for name in ("topic", "lite", "group", "client", "pops")}
     shown: list[dict[str, Any]] = []
     if query["topic"] and query["lite"]:
         title = f"Lite topic {query['lite']} of {query['topic']}"
         shown.append(await _part(view, title, "lite-show", topic=query["topic"], lite_topic=query["lite"]))
-    if query["group"]:
+    if query["topic"] and query["group"] and query["client"]:
+        who = {"topic": query["topic"], "group": query["group"], "client": query["client"]}
+        shown.append(await _part(view, f"Lite topics of {query['client']}", "lite-client", **who))
+    elif query["group"]:
         shown.append(await _part(view, f"Lag of {query['group']} in lite topics", "lite-lag", group=query["group"]))
     if query["pops"]:
         shown.append(await _part(view, f"Pops of {query['pops']}", "pop-show", group=query["pops"]))

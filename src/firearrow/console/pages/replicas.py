@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
+from firearrow.cli.cluster.replicas import replication
 from firearrow.console.page import Declared, Page, View
 
 
 async def replicas(view: View) -> Page:
     """Show replicas and controllers."""
-    listed = (await view.run("replica-list")).table
-    sets = (await view.run("replica-sets")).table
-    controllers = (await view.run("replica-controllers")).table
+    listed, sets, controllers = await replication(view.cluster.admin)
     facts = listed.objects()
     slaves = [it for it in facts if it["role"] == "slave"]
     masters = {str(it["address"]) for it in facts if it["role"] == "master"}
