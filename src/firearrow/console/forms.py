@@ -42,6 +42,7 @@ async def form_of(request: Request) -> dict[str, list[str]]:
             raise WrongOptions(f"the form has more than {FORM_BYTES_MAX >> 20} MiB")
     try:
         pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
+        pairs = [(name, text.replace("\r\n", "\n")) for name, text in pairs]  # browsers end lines so
     except ValueError as error:
         raise WrongOptions(f"the form can't be read: {error}") from None
     form = grouped(pairs)

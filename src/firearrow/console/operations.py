@@ -250,7 +250,7 @@ def _switched(action: Action, *, on: bool) -> list[str]:
 
 def _intention(operation: Operation, values: Values) -> Table:
     """Preview of a command without its own: what was entered."""
-    rows: list[list[Cell]] = [[name, ", ".join(texts)] for name, texts in values.items() if any(texts)]
+    rows: list[list[Cell]] = [[name, ", ".join(filter(None, texts))] for name, texts in values.items() if any(texts)]
     return Table(f"{PROGRAM} {operation.words}", ("field", "value"), rows, "Nothing is changed yet.")
 
 

@@ -21,7 +21,7 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.routing.queues import MASTER
-from firearrow.errors import BrokerError, FirearrowError, NotSupported
+from firearrow.errors import BrokerError, BrokerFailed, FirearrowError, NotSupported
 from firearrow.wire.admin_bodies import AuthAcl, AuthUserInfo
 from firearrow.wire.codes import ResponseCode
 
@@ -47,19 +47,13 @@ async def told_by(admin: Admin, servers: Iterable[RegisteredBroker]) -> list[Tol
             users, acls = await admin.auth.users(server.address), await admin.auth.acls(server.address)
         except NotSupported:
             return Told(server, is_open=True)
+        except BrokerFailed as error:  # RocketMQ's broker has no other answer without access control
+            return Told(server, reason=sentence(error), is_open=await admin.auth.accepts(server.address))
         except (OSError, FirearrowError) as error:
-            return Told(server, reason=sentence(error), is_open=await _is_open(admin, server))
+            return Told(server, reason=sentence(error))
         return Told(server, users, acls)
 
     return await concurrently(servers, ask)
-
-
-async def _is_open(admin: Admin, server: RegisteredBroker) -> bool:
-    """Tell whether a broker that fails to list users has none: RocketMQ's does not say so."""
-    try:
-        return (await admin.brokers.config(server.address)).get("authenticationEnabled") == "false"
-    except (OSError, FirearrowError):
-        return False
 
 
 async def masters_told(admin: Admin) -> list[Told]:
