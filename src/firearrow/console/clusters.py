@@ -20,6 +20,7 @@ from firearrow.client.diagnosis.findings import Finding, Level, by_gravity, wors
 from firearrow.clock import Clock
 from firearrow.console.alerts import Alerts
 from firearrow.console.operations import OpenCluster
+from firearrow.console.prometheus import Prometheus
 from firearrow.console.sampler import Sampler
 from firearrow.console.tails import Tails
 from firearrow.console.webhook import Webhook
@@ -66,6 +67,7 @@ class Cluster:
     announces: bool = False
     """Its findings are those of the cluster's alerts: the view of a user may lack some."""
     webhook: Webhook | None = None
+    prometheus: Prometheus | None = None
     health: Health = field(default_factory=Health)
     tails: Tails = field(default_factory=Tails)
     used: float = 0.0
@@ -112,7 +114,7 @@ class Clusters:
 
     ``needs_users`` makes all of them need a sign-in, not only the contexts that have a user. Without ``watches``, no
     samples are taken; for agents. ``lake`` has typed tables. Alerts go to ``webhook``; limits and silences are kept in
-    the directory ``state``, or in memory without one.
+    the directory ``state``, or in memory without one. ``prometheus`` has a longer history.
     """
 
     def __init__(
@@ -125,6 +127,7 @@ class Clusters:
         lake: str | None = None,
         webhook: Webhook | None = None,
         state: Path | None = None,
+        prometheus: Prometheus | None = None,
     ) -> None:
         contexts = load_contexts()
         is_given = options.name_server is not None or not contexts.contexts
@@ -140,6 +143,7 @@ class Clusters:
         self._lake: Final = lake
         self._webhook: Final = webhook
         self._state: Final = state
+        self._prometheus: Final = prometheus
         self._alerts: dict[str, Alerts] = {}
         self._open: dict[tuple[str, Credentials | None], tuple[Cluster, AsyncExitStack]] = {}
         self._opening = asyncio.Lock()
@@ -202,6 +206,7 @@ class Clusters:
             self._lake,
             self._is_watcher(name, target.credentials),
             self._webhook,
+            self._prometheus,
         )
         if self._watches:
             await stack.enter_async_context(_running(cluster.sampler.run(), cluster.watch_health()))

@@ -36,6 +36,9 @@ async def console(
     ] = (),
     read_only: Annotated[bool, switch("change nothing; other addresses than 127.0.0.1 then need no users")] = False,
     webhook: Annotated[str | None, valued("URL", "post alerts as JSON to this URL, each change of one once")] = None,
+    prometheus: Annotated[
+        str | None, valued("URL", "Prometheus that scrapes the brokers, for a history of more than an hour")
+    ] = None,
     lake: Lake = None,
     state: State = None,
     inherited: Annotated[
@@ -47,6 +50,7 @@ async def console(
     try:
         from firearrow.console.app import LOCAL_HOSTS, Console
         from firearrow.console.clusters import Clusters
+        from firearrow.console.prometheus import Prometheus
         from firearrow.console.serving import ConsoleServer
         from firearrow.console.webhook import Webhook
     except ModuleNotFoundError as error:
@@ -61,6 +65,7 @@ async def console(
         lake=lake,
         webhook=None if webhook is None else Webhook(webhook, clock),
         state=directory,
+        prometheus=None if prometheus is None else Prometheus(prometheus, clock),
     )
     pages = Console(clusters, changes, key_in(directory), clock, hosts, read_only=read_only)
     with _listening(host, port, inherited) as listening:

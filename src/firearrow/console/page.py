@@ -16,11 +16,13 @@ from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster
 from firearrow.console.forms import Foreign
 from firearrow.console.operations import OPERATIONS, Ran, run
+from firearrow.console.prometheus import SPANS, NoHistory
 from firearrow.console.views import TableView, path_to, view
 from firearrow.errors import BrokerError, FirearrowError, NotFound
 from firearrow.wire.codes import ResponseCode
 
 UNFORESEEN: Final = 500
+LAST_HOUR: Final = "1h"
 LOCAL: Final = "local"
 """User of a console without sign-in."""
 
@@ -38,6 +40,14 @@ class Page:
     trail: Sequence[tuple[str, str]] = ()
     is_live: bool = False
     status: int = 200
+
+
+class Curve(NamedTuple):
+    """Times and values of series, and the spans to choose from: title, address, and a mark of the chosen one."""
+
+    columns: list[list[float | None]]
+    spans: Sequence[tuple[str, str, bool]] = ()
+    trouble: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +84,20 @@ class View:
     def table(self, table: Table, key: str = "", without: Sequence[str] = ()) -> TableView:
         """Give the part of a table that the query selects, without some columns."""
         return view(table, self.query, key, f"/{self.cluster.name}", without)
+
+    async def curve(self, *names: str) -> Curve:
+        """Give series of the last hour, or of the ``span`` of the address if Prometheus has them."""
+        cluster, span = self.cluster, self.query.get("span", "")
+        if cluster.prometheus is None:
+            return Curve(cluster.sampler.history.columns(names))
+        spans = [(LAST_HOUR, "?", span not in SPANS), *((it, f"?span={it}", it == span) for it in SPANS)]
+        if span not in SPANS:
+            return Curve(cluster.sampler.history.columns(names), spans)
+        of = sorted({fact.cluster for fact in cluster.sampler.seen.facts})
+        try:
+            return Curve(await cluster.prometheus.columns(names, span, of), spans)
+        except NoHistory as error:
+            return Curve([[], *([] for _ in names)], spans, str(error))
 
     async def run(self, name: str, /, **values: str | Sequence[str]) -> Ran:
         """Run an operation that changes nothing."""

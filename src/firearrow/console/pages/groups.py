@@ -91,7 +91,7 @@ async def group(view: View) -> Page:
             "queues": view.table(with_owners(queues, facts), "queues-", without=["group"]),
             "clients": view.table(members(facts), "clients-", without=["group"]),
             "subscriptions": view.table(subscriptions(facts), "subscriptions-"),
-            "columns": cluster.sampler.history.columns((f"group {name}",)),
+            "curve": await view.curve(f"group {name}"),
         },
         trail=[("Groups", view.href("groups"))],
         is_live=not counts_filtered,

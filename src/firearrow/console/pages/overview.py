@@ -37,8 +37,8 @@ async def overview(view: View) -> Page:
             "brokers": view.table(Table("Brokers", BROKERS, brokers(view)), "brokers-"),
             "broker_count": len(names),
             "lags": view.table(Table("Largest lags", GROUPS, lags), "lags-"),
-            "columns": view.cluster.sampler.history.columns(("arriving", "consuming")),
-            "lag_columns": view.cluster.sampler.history.columns(("lag",)),
+            "rates": await view.curve("arriving", "consuming"),
+            "lag": await view.curve("lag"),
         },
         is_live=True,
     )

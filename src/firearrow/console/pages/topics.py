@@ -101,7 +101,7 @@ async def topic(view: View) -> Page:
             "meanings": meanings(settings),
             "producers": view.table(producers, "producers-"),
             "producers_note": producers.note,
-            "columns": view.cluster.sampler.history.columns((f"topic {name}",)),
+            "curve": await view.curve(f"topic {name}"),
         },
         trail=[("Topics", view.href("topics"))],
         is_live=True,

@@ -55,6 +55,8 @@ const compact = new Intl.NumberFormat("en", { notation: "compact", maximumFracti
 
 const clock = (seconds, withSeconds) => new Date(seconds * 1000).toTimeString().slice(0, withSeconds ? 8 : 5);
 
+const day = (seconds) => new Date(seconds * 1000).toLocaleDateString("en-GB", { day: "numeric", month: "short" });
+
 function tip(element, titles) {
   const box = Object.assign(document.createElement("div"), { className: "tip", hidden: true });
   element.append(box);
@@ -82,7 +84,7 @@ function draw(element) {
   curves.set(element, new uPlot({
     width: element.clientWidth, height: 170, series: [{}, ...series], legend: { show: false }, cursor: { y: false },
     axes: [
-      { ...axis, values: (_, values, __, ___, step) => values.map((value) => clock(value, step < 60)) },
+      { ...axis, values: (_, values, __, ___, step) => values.map((value) => (step < 43200 ? clock(value, step < 60) : day(value))) },
       { ...axis, size: 56, values: (_, values) => values.map((value) => compact.format(value)) },
     ],
     scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
