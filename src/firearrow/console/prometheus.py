@@ -11,14 +11,12 @@ import json
 from collections.abc import Callable, Sequence
 from math import isfinite
 from typing import Any, Final
-from urllib.error import HTTPError
 from urllib.parse import urlencode, urlsplit
-from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, Request
 
 import msgspec
 
-from firearrow import __version__
 from firearrow.clock import Clock
+from firearrow.console.outgoing import answer_to, failure
 from firearrow.errors import ConfigError, FirearrowError
 
 SPANS: Final = {"6h": 6 * 3600, "1d": 24 * 3600, "7d": 7 * 24 * 3600, "30d": 30 * 24 * 3600}
@@ -28,8 +26,6 @@ RATE_SECONDS_MIN: Final = 120
 """Shortest range of a rate: two scrapes of a minute each."""
 KEPT_SECONDS: Final = 30.0
 KEPT_MAX: Final = 200
-ANSWER_SECONDS_MAX: Final = 10.0
-ANSWER_BYTES_MAX: Final = 16 * 1024 * 1024
 
 Columns = list[list[float | None]]
 Get = Callable[[str], bytes]
@@ -54,16 +50,11 @@ class _Answer(msgspec.Struct):
 
 
 def get(url: str) -> bytes:
-    """Give the answer at a URL. Redirects are not followed; raises OSError."""
-    opener = OpenerDirector()
-    for handler in (HTTPHandler(), HTTPSHandler()):
-        opener.add_handler(handler)
-    request = Request(url, headers={"User-Agent": f"firearrow/{__version__}"})
-    with opener.open(request, timeout=ANSWER_SECONDS_MAX) as answer:
-        data: bytes = answer.read(ANSWER_BYTES_MAX)
-        if answer.status not in (200, 400, 422):  # an error of the query is JSON, too
-            raise HTTPError(url, answer.status, f"it answered {answer.status}", None, None)  # type: ignore[arg-type]
-        return data
+    """Give the answer at a URL; raises OSError. An error of a query is JSON, too."""
+    status, data = answer_to(url)
+    if status not in (200, 400, 422):
+        raise failure(url, status)
+    return data
 
 
 class Prometheus:

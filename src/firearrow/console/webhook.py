@@ -7,20 +7,17 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
 from typing import Any, Final, NamedTuple
-from urllib.error import HTTPError
 from urllib.parse import urlsplit
-from urllib.request import HTTPHandler, HTTPSHandler, OpenerDirector, Request
 
 import msgspec
 
-from firearrow import __version__
 from firearrow.clock import Clock
 from firearrow.console.alerts import Announcement
+from firearrow.console.outgoing import answer_to, failure
 from firearrow.errors import ConfigError
 
 PAUSES_SECONDS: Final = (1.0, 5.0, 30.0, 120.0)
 """Waits before the tries after the first."""
-ANSWER_SECONDS_MAX: Final = 10.0
 WAITING_MAX: Final = 1000
 """Announcements that may wait; further ones are given up, because old news help nobody."""
 SHOWN_MAX: Final = 50
@@ -53,17 +50,12 @@ def post(url: str, body: bytes) -> None:
 
     No redirect is followed.
     """
-    opener = OpenerDirector()
-    for handler in (HTTPHandler(), HTTPSHandler()):
-        opener.add_handler(handler)
-    headers = {"Content-Type": "application/json", "User-Agent": f"firearrow/{__version__}"}
-    with opener.open(Request(url, body, headers), timeout=ANSWER_SECONDS_MAX) as answer:
-        status = int(answer.status)
+    status, _ = answer_to(url, body)
     if 200 <= status < 300:
         return
     if 400 <= status < 500 and status not in AGAIN:
         raise RefusedByWebhook(f"answered {status}")
-    raise HTTPError(url, status, f"answered {status}", None, None)  # type: ignore[arg-type]
+    raise failure(url, status)
 
 
 class Webhook:
