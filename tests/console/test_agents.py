@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
+from mcp.client.streamable_http import streamable_http_client
 
 from firearrow.cli.output.reports import Table
 from firearrow.client.blocking import Producer
 from firearrow.console.agents import BYTES_MAX, page_of
 from firearrow.console.operations import Ran
 from firearrow.testing import BlockingCluster
+from tests.cli.serving.test_serve import STOP_SECONDS_MAX, read_line, running
 
 
 @asynccontextmanager
@@ -100,3 +104,21 @@ def test_a_row_larger_than_an_answer_is_cut_with_a_mark() -> None:
     found = page_of(Ran([Table("", ("body",), [["x" * (2 * BYTES_MAX)]])], 0), 0)
     assert found["rows"][0]["body"].endswith(f"… ({2 * BYTES_MAX:,} characters)")
     assert len(found["rows"][0]["body"]) < BYTES_MAX
+
+
+def test_agents_come_by_http(cluster: BlockingCluster, tmp_path: Path) -> None:
+    async def main(address: str) -> None:
+        async with streamable_http_client(address) as streams, ClientSession(*streams[:2]) as session:
+            await session.initialize()
+            ok, found = await call(session, "topic_stats", topic="orders")
+            assert ok
+            assert sum(row["messages"] for row in found["rows"]) == 3
+
+    words = ("mcp", "-n", cluster.name_server, "--http", "0", "--state", str(tmp_path))
+    with running(*words) as process:
+        address = read_line(process).split()[1]
+        asyncio.run(main(address))
+        with httpx.Client() as client:
+            assert client.post(address, headers={"host": "elsewhere.test"}, json={}).status_code == 421
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_SECONDS_MAX) == 0
