@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 from mcp import ClientSession, StdioServerParameters
 from mcp.client.stdio import stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -20,8 +21,9 @@ from firearrow.cli.output.reports import Table
 from firearrow.client.blocking import Producer
 from firearrow.console.agents import BYTES_MAX, page_of
 from firearrow.console.operations import Ran
-from firearrow.testing import BlockingCluster
+from firearrow.testing import BlockingCluster, EmbeddedCluster
 from tests.cli.serving.test_serve import STOP_SECONDS_MAX, read_line, running
+from tests.console.test_signin import ROOT, SECRET, USERS
 
 
 @asynccontextmanager
@@ -77,6 +79,20 @@ def test_changes_are_logged_with_the_name_of_the_agent(cluster: BlockingCluster,
     log = (tmp_path / "changes.jsonl").read_text()
     assert '"user":"agent ' in log
     assert '"state":"done"' in log
+
+
+def test_an_agent_has_the_user_of_the_command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def main(running: BlockingCluster) -> Any:
+        async with agent(running, tmp_path) as session:
+            return await call(session, "topic_list")
+
+    with EmbeddedCluster(config=USERS) as guarded:
+        ok, _ = asyncio.run(main(guarded))
+        assert not ok
+        monkeypatch.setenv("FIREARROW_ACCESS_KEY", ROOT)
+        monkeypatch.setenv("FIREARROW_SECRET_KEY", SECRET)
+        ok, _ = asyncio.run(main(guarded))
+        assert ok
 
 
 def test_long_answers_come_in_pages(cluster: BlockingCluster, tmp_path: Path) -> None:

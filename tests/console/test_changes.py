@@ -108,3 +108,17 @@ def test_a_log_survives_a_kill_in_its_last_line(tmp_path: Path) -> None:
     assert kept[-1].values == {"topic": ["t"], "password": ["(hidden)"]}
     assert 'p"' not in path.read_text().split("password")[1][:12]
     assert path.stat().st_mode & 0o077 == 0
+
+
+def test_the_search_leads_to_what_a_word_names(browser: httpx.Client) -> None:
+    def end(words: str) -> str:
+        return str(browser.get("/cluster/search", params={"q": words}).url.path)
+
+    assert end("orders") == "/cluster/topics/orders"
+    [row] = browser.get("/cluster/api/message-cat", params={"topic": "orders", "limit": "1"}).json()
+    assert end(row["offsetMessageId"]) == f"/cluster/messages/{row['offsetMessageId']}"
+    for word in (row["messageId"], row["keys"]):
+        found = browser.get("/cluster/search", params={"q": word})
+        assert found.url.path == "/cluster/find"
+        assert f'href="/cluster/topics/orders/messages/{row["messageId"]}"' in found.text
+    assert "No message has it." in browser.get("/cluster/search", params={"q": "<nothing>"}).text

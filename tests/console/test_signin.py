@@ -108,4 +108,5 @@ def test_a_console_that_only_shows_changes_nothing(cluster: BlockingCluster, tmp
         assert client.post("/cluster/do/topic-create", data=given).status_code == 403
         answer = client.post("/cluster/api/topic-create", params={"apply": "true"}, json={"topic": "never"})
         assert answer.status_code == 403
+        assert "only shows" in answer.json()["error"]
         assert client.get("/cluster/topics/never").status_code == 404

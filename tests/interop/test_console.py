@@ -12,6 +12,7 @@ import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -41,9 +42,9 @@ AXE = """async () => (await axe.run({resultTypes: ["violations"]})).violations
     .map(it => [it.impact, it.id, it.nodes[0].html])"""
 
 
-def command(*words: str) -> None:
+def command(*words: str, cwd: Path | None = None) -> None:
     """Run a command in a process of its own: Playwright's loop runs in this thread."""
-    subprocess.run([sys.executable, "-m", "firearrow", *words], check=True, capture_output=True)
+    subprocess.run([sys.executable, "-m", "firearrow", *words], check=True, capture_output=True, cwd=cwd)
 
 
 @pytest.fixture(scope="module")
@@ -100,7 +101,7 @@ def served_cluster(request: pytest.FixtureRequest, tmp_path_factory: pytest.Temp
         with Producer(server.namesrv, group="shop") as producer:
             for number in range(5):
                 producer.send("orders", f'{{"order": {number}}}', tag="paid", key=f"k{number}")
-        command("offset", "reset", "billing", "orders", "--to", "earliest", "--apply", "-n", server.namesrv)
+        command("offset", "reset", "billing", "orders", "--to", "earliest", "--apply", "-n", server.namesrv, cwd=root)
         with mailer(server.namesrv):
             yield server
 

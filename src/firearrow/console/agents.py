@@ -102,7 +102,9 @@ class Agents:
     async def _answer(self, name: str, given: dict[str, Any], agent: str) -> dict[str, Any]:
         operation = self._operations[name]
         first, applies = given.pop(FIRST_ROW, 0), given.pop(APPLY, False)
-        cluster = await self._clusters.get(given.pop(CLUSTER, self._clusters.first))
+        where = given.pop(CLUSTER, self._clusters.first)
+        # whoever starts this command has the context's user; an agent has no sign-in
+        cluster = await self._clusters.get(where, self._clusters.target(where).credentials)
         if not isinstance(first, int) or first < 0:
             raise WrongOptions(f"{FIRST_ROW} is a number of 0 or more")
         if applies and not self._allow_changes:

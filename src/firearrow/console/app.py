@@ -197,10 +197,12 @@ class Console:
         template = self._templates.get_template(page.template)
         return HTMLResponse(template.render(self._context(request, name, page, cluster)), page.status)
 
-    def _failed(self, request: Request, name: str, error: Exception) -> HTMLResponse:
+    def _failed(self, request: Request, name: str, error: Exception) -> Response:
         status = status_of(error)
         if status == UNFORESEEN:
             log.error("page failed", extra={"path": request.url.path}, exc_info=error)
+        if request.url.path.startswith(f"/{name}/api"):
+            return JSONResponse({"error": sentence(error)}, status)
         return self._html(request, name, _failure(error))
 
     def _context(self, request: Request, name: str, page: Page, cluster: Cluster | None = None) -> dict[str, Any]:

@@ -47,6 +47,7 @@ from firearrow.message.model import MessageView
 from firearrow.message.names import TRACE_TOPIC
 from firearrow.message.recall import RecallHandle
 
+PORT_MAX: Final = 65535
 SEND_GROUP: Final = "firearrow-cli"
 LIST_MAX: Final = 500
 SENT: Final = ("topic", "broker", "queueId", "queueOffset", "messageId", "status", "recallHandle")
@@ -305,11 +306,17 @@ async def message_of(admin: Admin, message_id: str, topic: str | None) -> Messag
     """Give the message with an id; WrongOptions if it needs a topic and none is given."""
     if topic is not None:
         return await admin.message(topic, message_id, SystemClock().now_ms())
-    try:
-        decode_offset_id(message_id)
-    except MessageError:
-        raise WrongOptions(f"{message_id!r} is no id by offset: a sender's id needs --topic") from None
+    if not is_offset_id(message_id):
+        raise WrongOptions(f"{message_id!r} is no id by offset: a sender's id needs --topic")
     return await admin.messages.view(message_id)
+
+
+def is_offset_id(text: str) -> bool:
+    """Tell whether a text is an id by offset: a sender's id of that length would have no port."""
+    try:
+        return 0 < decode_offset_id(text).store_host.port <= PORT_MAX
+    except MessageError:
+        return False
 
 
 @app.command("trace")
