@@ -56,6 +56,7 @@ def main() -> int:
         (docs / name).parent.mkdir(parents=True, exist_ok=True)
         (docs / name).write_text(on_the_site(page), encoding="utf-8")
     for picture, name in pictures().items():
+        (docs / name).parent.mkdir(parents=True, exist_ok=True)
         shutil.copy(picture, docs / name)
     shutil.copy(ROOT / "tools" / "site.css", docs)
     shutil.copy(ROOT / "mkdocs.yml", SITE)
