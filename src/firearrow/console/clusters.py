@@ -26,6 +26,8 @@ from firearrow.console.tails import Tails
 from firearrow.console.webhook import Webhook
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.files import name_of_file
+from firearrow.net.access import Access
+from firearrow.net.client import Client
 from firearrow.wire.signature import Credentials
 
 GIVEN: Final = "cluster"
@@ -191,16 +193,18 @@ class Clusters:
 
     async def _opened(self, name: str, target: Target) -> tuple[Cluster, AsyncExitStack]:
         stack = AsyncExitStack()
-        admin = await stack.enter_async_context(Admin.of(*target))
+        client = Client(access=Access(target.credentials, target.tls))
+        stack.push_async_callback(client.close)
+        sampler = Sampler(Admin(client, target.name_servers), self._clock)
         if name not in self._alerts:
             file = f"alerts-{name_of_file(name)}.json"
             self._alerts[name] = Alerts(self._state / file if self._state is not None else None)
         cluster = Cluster(
             name,
             target,
-            admin,
+            Admin(client, target.name_servers, sampler.silent),
             self._clock,
-            Sampler(admin, self._clock),
+            sampler,
             self._alerts[name],
             target.credentials.access_key if target.credentials else None,
             self._lake,

@@ -1,7 +1,7 @@
 """Sampler of a cluster: positions of all queues and groups every few seconds, once for all browsers.
 
-Each broker is asked on its own: one that hangs delays no other's figures, and its row says since when it has been
-silent. A sample costs a broker one request for its counters, one for the positions of all groups, and one for each
+Each broker is asked on its own: one that hangs delays no other's figures, its row says since when it has been silent,
+and no page asks it until it answers the sampler. A sample costs a broker one request for its counters, one for the positions of all groups, and one for each
 topic that no group consumes.
 """
 
@@ -29,6 +29,7 @@ PATIENCE_SECONDS: Final = 2.0
 """Longest wait of a sample for a broker; its figures come with a later one."""
 REGISTERED_SECONDS: Final = 15.0
 """Pace of the list of brokers, and of the ages of lags."""
+SILENT: Final = "has not answered for"
 AGES_MAX: Final = 64
 """Lags whose age is examined, the largest ones: each costs a request to each broker."""
 COST_MAX: Final = 0.02
@@ -51,6 +52,8 @@ class _Broker:
     before: Sample | None = None
     task: asyncio.Task[None] | None = None
     began: float = 0.0
+    unheard: float | None = None
+    """Time of the first request for counters since the last answer; None while it answers."""
 
 
 class Seen(NamedTuple):
@@ -109,6 +112,7 @@ class Sampler:
     _brokers: dict[str, _Broker] = field(default_factory=dict)
     _ages: dict[Key, float] = field(default_factory=dict)
     _aging: asyncio.Task[None] | None = None
+    _listing: asyncio.Task[None] | None = None
     _listed_at: float = float("-inf")
     _trouble: str = ""
     _composing_seconds: float = 0.0
@@ -124,7 +128,7 @@ class Sampler:
                 await asyncio.sleep(max(PACE_SECONDS - took, self._composing_seconds / COST_MAX))
         finally:
             tasks = [it.task for it in self._brokers.values() if it.task is not None]
-            tasks += [self._aging] if self._aging is not None else []
+            tasks += [it for it in (self._aging, self._listing) if it is not None]
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
@@ -132,11 +136,14 @@ class Sampler:
     async def look(self) -> None:
         """Take one sample."""
         now = self.clock.monotonic()
-        if now - self._listed_at >= REGISTERED_SECONDS:
-            await self._list()
+        if self._listing is None and now - self._listed_at >= REGISTERED_SECONDS:
+            self._listing = asyncio.create_task(self._list())
+        if self._listing is not None:
+            await asyncio.wait([self._listing], timeout=PATIENCE_SECONDS)
         for it in self._brokers.values():
             if it.task is None:
                 it.began = now
+                it.unheard = now if it.unheard is None else it.unheard
                 it.task = asyncio.create_task(self._ask(it))
         if running := [it.task for it in self._brokers.values() if it.task is not None]:
             await asyncio.wait(running, timeout=PATIENCE_SECONDS)
@@ -154,6 +161,16 @@ class Sampler:
             await self._news.wait()
         return self.number
 
+    def silent(self, address: str) -> float | None:
+        """Give the seconds for which a broker has not answered; None for one that answers in time."""
+        it = self._brokers.get(address)
+        return self._seconds_since(it.unheard) if it is not None and it.unheard is not None else None
+
+    def _seconds_since(self, began: float) -> float | None:
+        """Give the seconds since the beginning of a request; None if that is not long ago."""
+        seconds = self.clock.monotonic() - began
+        return seconds if seconds >= PATIENCE_SECONDS else None
+
     async def _list(self) -> None:
         """List the brokers; without an answer of a name server, the last list stays."""
         try:
@@ -161,6 +178,8 @@ class Sampler:
         except (OSError, FirearrowError) as error:
             self._trouble = f"no name server answers, brokers are those of before: {error}"
             return
+        finally:
+            self._listing = None
         self._trouble = ""
         known = {server.address: server for server in servers}
         for address in [address for address in self._brokers if address not in known]:
@@ -176,13 +195,21 @@ class Sampler:
     async def _ask(self, it: _Broker) -> None:
         """Sample a broker."""
         facts = await broker_of(self.admin, it.server)
+        if facts.error and self._seconds_since(it.began) is not None:
+            it.task = None  # silent, so the figures of before stay
+            return
+        it.unheard = None
         taken = Sample(self.clock.monotonic(), [facts])
         await add_broker(taken, self.admin, facts)
         it.before, it.now, it.task = it.now if it.now.brokers else None, taken, None
 
     async def _age(self) -> None:
         """Examine the age of the largest lags."""
-        masters = [it.server for it in self._brokers.values() if it.server.number == MASTER and it.task is None]
+        masters = [
+            it.server
+            for it in self._brokers.values()
+            if it.server.number == MASTER and it.task is None and it.unheard is None
+        ]
         late = sorted((row for row in self.seen.groups.values() if row.lag), key=lambda row: -row.lag)[:AGES_MAX]
         found: dict[Key, float] = {}
 
@@ -199,6 +226,7 @@ class Sampler:
         parts = {address: traffic(it.now, it.before) for address, it in self._brokers.items()}
         rows = [self._row(it, parts[address]) for address, it in self._brokers.items()]
         notes = [text for it in self._brokers.values() for text in it.now.untold]
+        notes += [f"{row.broker} {row.note}: its figures are those of before" for row in rows if SILENT in row.note]
         facts = [fact for it in self._brokers.values() for fact in it.now.brokers]
         topics: defaultdict[str, list[TopicRow]] = defaultdict(list)
         groups: defaultdict[Key, list[GroupRow]] = defaultdict(list)
@@ -229,11 +257,13 @@ class Sampler:
         )
 
     def _row(self, it: _Broker, part: Traffic) -> BrokerRow:
-        silent = self.clock.monotonic() - it.began
+        running = it.began if it.task is not None and not it.task.done() else None
+        began = it.unheard if it.unheard is not None else running
+        silent = self._seconds_since(began) if began is not None else None
         name = it.server.broker if it.server.number == MASTER else f"{it.server.broker} (slave)"
         row = part.brokers[0] if part.brokers else BrokerRow(name, it.server.address, None, None, None, None)
-        if it.task is not None and not it.task.done() and silent >= PATIENCE_SECONDS:
-            return row._replace(arriving=None, consuming=None, note=f"has not answered for {silent:.0f} s")
+        if silent is not None:
+            return row._replace(arriving=None, consuming=None, note=f"{SILENT} {silent:.0f} s")
         return row
 
     def _remember(self) -> None:

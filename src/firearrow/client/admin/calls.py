@@ -37,6 +37,8 @@ class Page(Protocol):
 
 
 P = TypeVar("P", bound=Page)
+Silent = Callable[[str], float | None]
+"""Seconds for which a server has not answered, by its address; None for one that answers."""
 
 CALL_SECONDS: Final = 5.0  # as in RocketMQ's tools
 CHANGES_MAX: Final = 100  # restarts of reading a table because it changed
@@ -65,14 +67,20 @@ _SUBJECTS: Final = {
 """Fields of headers that tell what a request is about, in the order in which an error names them."""
 
 
+def nobody(_: str) -> None:
+    """Know no silent server."""
+
+
 class Calls:
     """Sends requests to brokers and name servers.
 
-    An error takes its subject from the header's fields unless ``about`` gives it.
+    An error takes its subject from the header's fields unless ``about`` gives it. ``silent`` gives the seconds for
+    which a server has not answered, where that is known: such a server is not asked.
     """
 
-    def __init__(self, client: Client, name_servers: Sequence[str]) -> None:
+    def __init__(self, client: Client, name_servers: Sequence[str], silent: Silent = nobody) -> None:
         self._client = client
+        self._silent = silent
         self.name_servers: Final = tuple(name_servers)
         self._preferred = list(name_servers)
 
@@ -107,6 +115,8 @@ class Calls:
         In place of a header its fields may be given by their names on the wire.
         """
         fields = header if isinstance(header, Mapping) else fields_in(header)
+        if (silent := self._silent(address)) is not None:
+            raise TimeoutError(f"{address} has not answered for {silent:.0f} s, so it is not asked")
         try:
             return await self._client.answer(address, code, fields, body, timeout_seconds=seconds)
         except TimeoutError as error:

@@ -7,7 +7,7 @@ from contextlib import asynccontextmanager
 from typing import Final, NamedTuple
 
 from firearrow.client.admin.auth import Auth
-from firearrow.client.admin.calls import Calls
+from firearrow.client.admin.calls import Calls, Silent, nobody
 from firearrow.client.admin.groups import Groups, Offsets
 from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, Messages
 from firearrow.client.admin.servers import ORDER_NAMESPACE, Brokers, Controllers, NameServerRequests
@@ -67,10 +67,10 @@ class RegisteredBroker(NamedTuple):
 
 
 class Admin:
-    """Administrator of the cluster of some name servers; `of` opens one."""
+    """Administrator of the cluster of some name servers; `of` opens one. For ``silent``, see `Calls`."""
 
-    def __init__(self, client: Client, name_servers: Sequence[str]) -> None:
-        calls = Calls(client, name_servers)
+    def __init__(self, client: Client, name_servers: Sequence[str], silent: Silent = nobody) -> None:
+        calls = Calls(client, name_servers, silent)
         self.auth: Final = Auth(calls)
         self.brokers: Final = Brokers(calls)
         self.controllers: Final = Controllers(calls)
