@@ -32,7 +32,7 @@ from firearrow.clock import Clock
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster, Clusters
 from firearrow.console.forms import TOKEN, first, form_of, token_of
-from firearrow.console.page import NAVIGATION, UNFORESEEN, Follow, Make, Page, ReadOnly, View, status_of
+from firearrow.console.page import NAVIGATION, UNFORESEEN, Follow, Make, Page, ReadOnly, View, made, status_of
 from firearrow.console.pages import PAGES
 from firearrow.console.signin import Sessions
 from firearrow.console.vendored import asset
@@ -57,6 +57,7 @@ LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 SEE_OTHER: Final = 303
 LIVE: Final = "live"
 """Block of a template that moves."""
+MISSING: Final = "{{ parts.notes(missing) }}"
 
 
 def environment() -> Environment:
@@ -153,7 +154,7 @@ class Console:
                 view = View(request, await self.clusters.get(name, user))
                 if STREAM in request.headers.get("accept", ""):
                     return self._streamed(self._followed(view, follow) if follow else self._sampled(view, make))
-                page = await make(view)
+                page = await made(view, make)
                 return page if isinstance(page, Response) else self._html(request, name, page, view.cluster)
             except Exception as error:  # a reader gets a page with a sentence for any exception
                 return self._failed(request, name, error)
@@ -211,6 +212,7 @@ class Console:
             "title": page.title,
             "trail": page.trail,
             "is_live": page.is_live,
+            "missing": page.missing,
             "base": f"/{quote(name)}",
             "name_of_cluster": name,
             "cluster": cluster,
@@ -282,7 +284,7 @@ class Console:
 
     async def _rendered(self, view: View, make: Make) -> str:
         try:
-            page = await make(view)
+            page = await made(view, make)
         except Exception as error:
             log.debug("stream shows a failure", extra={"path": view.request.url.path, "error": error})
             page = _failure(error)
@@ -292,7 +294,8 @@ class Console:
     def _part(self, view: View, page: Page) -> str:
         template = self._templates.get_template(page.template)
         context = self._context(view.request, view.cluster.name, page, view.cluster) | {TOKEN: ""}
-        return "".join(template.blocks[LIVE](template.new_context(context)))
+        missing = self._templates.from_string(MISSING).render(missing=page.missing)
+        return missing + "".join(template.blocks[LIVE](template.new_context(context)))
 
 
 def _failure(error: Exception) -> Page:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Coroutine, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -60,6 +60,8 @@ class Cluster:
     name: str
     target: Target
     admin: Admin
+    partial: Admin
+    """Administrator of the brokers that answer."""
     clock: Clock
     sampler: Sampler
     alerts: Alerts
@@ -78,6 +80,11 @@ class Cluster:
     def touch(self) -> None:
         """Note that somebody looks at it."""
         self.used = self.clock.monotonic()
+
+    @property
+    def without_silent(self) -> Cluster:
+        """Cluster without the brokers that do not answer."""
+        return replace(self, admin=self.partial)
 
     @property
     def options(self) -> OpenCluster:
@@ -203,6 +210,7 @@ class Clusters:
             name,
             target,
             Admin(client, target.name_servers, sampler.silent),
+            Admin(client, target.name_servers, sampler.silent, omits_silent=True),
             self._clock,
             sampler,
             self._alerts[name],

@@ -12,7 +12,7 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from functools import cache
-from inspect import iscoroutinefunction
+from inspect import isawaitable
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -216,8 +216,8 @@ async def run(
         given["undo_file"] = change.undo_file
     function = parser.function
     assert function is not None, "an operation is a command"
-    assert iscoroutinefunction(function), "an operation asks a cluster"
-    code = await function(*bound.args, **bound.kwargs)
+    code = function(*bound.args, **bound.kwargs)
+    code = await code if isawaitable(code) else code
     written = change.undo_file if change is not None and applies and change.undo_file.exists() else None
     return Ran(captured.shown(), code or 0, written)
 

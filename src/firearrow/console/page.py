@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from starlette.requests import Request
@@ -12,6 +12,7 @@ from starlette.responses import Response
 from firearrow.cli.failures import NothingFound
 from firearrow.cli.output.reports import Table
 from firearrow.cli.parameters import WrongOptions
+from firearrow.client.admin.calls import SilentServer
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster
 from firearrow.console.forms import Foreign
@@ -31,7 +32,7 @@ LOCAL: Final = "local"
 class Page:
     """A template with its values. ``trail`` are the pages above it, each with its title and address.
 
-    A live page renders its block ``live`` again for each sample.
+    A live page renders its block ``live`` again for each sample. ``missing`` are sentences on what it can't show.
     """
 
     template: str
@@ -40,6 +41,7 @@ class Page:
     trail: Sequence[tuple[str, str]] = ()
     is_live: bool = False
     status: int = 200
+    missing: Sequence[str] = ()
 
 
 class Curve(NamedTuple):
@@ -108,6 +110,25 @@ class View:
 
 
 Make = Callable[[View], Awaitable[Page | Response]]
+
+
+async def made(view: View, make: Make) -> Page | Response:
+    """Make a page, of the brokers that answer if one is silent: it must not hide what the others have.
+
+    A change is made on all of them, or not begun.
+    """
+    try:
+        return await make(view)
+    except SilentServer as silent:
+        if view.request.method != "GET":
+            raise
+        try:
+            page = await make(replace(view, cluster=view.cluster.without_silent))
+        except (OSError, FirearrowError):
+            raise silent from None
+        return replace(page, missing=[f"{silent}. What only it knows is missing."]) if isinstance(page, Page) else page
+
+
 Follow = Callable[[View], AsyncGenerator[Page, None]]
 
 

@@ -1,8 +1,8 @@
 """Sampler of a cluster: positions of all queues and groups every few seconds, once for all browsers.
 
 Each broker is asked on its own: one that hangs delays no other's figures, its row says since when it has been silent,
-and no page asks it until it answers the sampler. A sample costs a broker one request for its counters, one for the positions of all groups, and one for each
-topic that no group consumes.
+and no page asks it until it answers the sampler. A sample costs a broker one request for its counters, one for the
+positions of all groups, and one for each topic that no group consumes.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from firearrow.client.diagnosis.traffic import BrokerRow, GroupRow, Sample, Topi
 from firearrow.client.routing.queues import MASTER
 from firearrow.clock import Clock
 from firearrow.console.history import History
+from firearrow.console.views import SILENT
 from firearrow.errors import FirearrowError
 
 PACE_SECONDS: Final = 5.0
@@ -29,7 +30,6 @@ PATIENCE_SECONDS: Final = 2.0
 """Longest wait of a sample for a broker; its figures come with a later one."""
 REGISTERED_SECONDS: Final = 15.0
 """Pace of the list of brokers, and of the ages of lags."""
-SILENT: Final = "has not answered for"
 AGES_MAX: Final = 64
 """Lags whose age is examined, the largest ones: each costs a request to each broker."""
 COST_MAX: Final = 0.02

@@ -31,10 +31,11 @@ PACE_SECONDS: Final = 0.5
 
 
 class Subject(NamedTuple):
-    """Topic of a tail, and its filters."""
+    """Topic of a tail, its filters, and the brokers that it does not read."""
 
     topic: str
     wanted: Wanted
+    without: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -12,6 +12,7 @@ from firearrow.cli.output.reports import Cell, Table, heading, is_number, shown,
 ROWS: Final = 50
 """Rows of one page of a table."""
 CELL_CHARACTERS_MAX: Final = 400
+SILENT: Final = "has not answered for"
 
 Row = Mapping[str, Cell]
 Query = Mapping[str, str]
@@ -67,6 +68,11 @@ class CellView(NamedTuple):
     is_number: bool = False
     badge: str | None = None
     is_long: bool = False
+
+    @property
+    def is_silent(self) -> bool:
+        """Tell whether it says that a server does not answer, so that its row is grey."""
+        return SILENT in self.text
 
 
 class ColumnView(NamedTuple):

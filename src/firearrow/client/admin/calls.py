@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Final, Protocol, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from firearrow.client.session.answers import body_or_fault, read_number
 from firearrow.config import properties
@@ -17,7 +18,7 @@ from firearrow.errors import BrokerError, ConfigError, RemoteProtocolError
 from firearrow.net.address import first_answer
 from firearrow.net.client import Client
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import DataVersion
+from firearrow.wire.bodies import BrokerData, ClusterInfo, DataVersion, Route
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
@@ -71,16 +72,24 @@ def nobody(_: str) -> None:
     """Know no silent server."""
 
 
+class SilentServer(TimeoutError):
+    """A server that is not asked, because it has not answered for some time."""
+
+
 class Calls:
     """Sends requests to brokers and name servers.
 
     An error takes its subject from the header's fields unless ``about`` gives it. ``silent`` gives the seconds for
-    which a server has not answered, where that is known: such a server is not asked.
+    which a server has not answered, where that is known: such a server is not asked. With ``omits_silent``, routes and
+    lists of brokers are without such servers.
     """
 
-    def __init__(self, client: Client, name_servers: Sequence[str], silent: Silent = nobody) -> None:
+    def __init__(
+        self, client: Client, name_servers: Sequence[str], silent: Silent = nobody, *, omits_silent: bool = False
+    ) -> None:
         self._client = client
         self._silent = silent
+        self._omits_silent = omits_silent
         self.name_servers: Final = tuple(name_servers)
         self._preferred = list(name_servers)
 
@@ -115,13 +124,17 @@ class Calls:
         In place of a header its fields may be given by their names on the wire.
         """
         fields = header if isinstance(header, Mapping) else fields_in(header)
-        if (silent := self._silent(address)) is not None:
-            raise TimeoutError(f"{address} has not answered for {silent:.0f} s, so it is not asked")
+        self._refuse_silent(address)
         try:
             return await self._client.answer(address, code, fields, body, timeout_seconds=seconds)
         except TimeoutError as error:
+            self._refuse_silent(address)
             subject = about or subject_of(header)
             raise TimeoutError(f"{subject}: {error}" if subject else str(error)) from None
+
+    def _refuse_silent(self, address: str) -> None:
+        if (seconds := self._silent(address)) is not None:
+            raise SilentServer(f"{address} has not answered for {seconds:.0f} s, so it is not asked")
 
     async def read(
         self,
@@ -204,7 +217,8 @@ class Calls:
 
     async def read_any(self, code: RequestCode, kind: type[B], header: Header | None = None) -> B:
         """Send a request to any name server and read the body of the answer."""
-        return _body(await self.ask(code, header), kind, "a name server", header)
+        found = _body(await self.ask(code, header), kind, "a name server", header)
+        return _without(found, self._silent) if self._omits_silent else found
 
 
 class Part:
@@ -212,6 +226,24 @@ class Part:
 
     def __init__(self, calls: Calls) -> None:
         self._calls = calls
+
+
+def _without(found: B, silent: Silent) -> B:
+    """Give a route or a list of brokers without those that are silent; any other body as it is."""
+    if isinstance(found, ClusterInfo):
+        brokers = {name: _answering(it, silent) for name, it in found.broker_addr_table.items()}
+        return replace(found, broker_addr_table={name: it for name, it in brokers.items() if it.broker_addrs})
+    if isinstance(found, Route):
+        answering = [it for data in found.broker_datas if (it := _answering(data, silent)).broker_addrs]
+        names = {it.broker_name for it in answering}
+        queues = [it for it in found.queue_datas if it.broker_name in names]
+        return replace(found, broker_datas=answering, queue_datas=queues)
+    return found
+
+
+def _answering(broker: BrokerData, silent: Silent) -> BrokerData:
+    addresses = {number: it for number, it in broker.broker_addrs.items() if silent(it) is None}
+    return replace(broker, broker_addrs=addresses)
 
 
 def fields_in(header: Header | None) -> dict[str, FieldValue]:

@@ -67,10 +67,15 @@ class RegisteredBroker(NamedTuple):
 
 
 class Admin:
-    """Administrator of the cluster of some name servers; `of` opens one. For ``silent``, see `Calls`."""
+    """Administrator of the cluster of some name servers; `of` opens one.
 
-    def __init__(self, client: Client, name_servers: Sequence[str], silent: Silent = nobody) -> None:
-        calls = Calls(client, name_servers, silent)
+    `Calls` says what ``silent`` and ``omits_silent`` are.
+    """
+
+    def __init__(
+        self, client: Client, name_servers: Sequence[str], silent: Silent = nobody, *, omits_silent: bool = False
+    ) -> None:
+        calls = Calls(client, name_servers, silent, omits_silent=omits_silent)
         self.auth: Final = Auth(calls)
         self.brokers: Final = Brokers(calls)
         self.controllers: Final = Controllers(calls)

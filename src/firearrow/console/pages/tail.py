@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from dataclasses import replace
 from typing import Final
 
 from firearrow.cli.messages.commands import Filters
@@ -28,10 +29,13 @@ async def follow(view: View) -> AsyncGenerator[Page, None]:
     wanted = Filters(
         tags=given["tags"], sql=given["sql"], having=given["having"], containing=given["containing"]
     ).wanted()
-    queues = await places(cluster.admin, topic)
-    async with aclosing(cluster.tails.follow(cluster.admin, Subject(topic, wanted), queues)) as pictures:
+    queues = await places(cluster.partial, topic)
+    silent = {it.queue.broker for it in await places(cluster.admin, topic)} - {it.queue.broker for it in queues}
+    subject = Subject(topic, wanted, tuple(sorted(silent)))
+    missing = [f"{broker} has not answered for some time: this tail reads the others." for broker in subject.without]
+    async with aclosing(cluster.tails.follow(cluster.admin, subject, queues)) as pictures:
         async for picture in pictures:
-            yield _page(view, picture)
+            yield replace(_page(view, picture), missing=missing)
 
 
 def _page(view: View, picture: Tail | None) -> Page:
