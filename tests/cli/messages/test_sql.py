@@ -12,6 +12,7 @@ from firearrow.cli.messages import sql
 from firearrow.client.blocking import Producer
 from firearrow.testing import BlockingCluster, EmbeddedCluster
 from tests.cli.shell import Shell
+from tests.message.bombs import send_bombs
 
 NAMES = ("ada", "ben", "cy")
 
@@ -68,6 +69,15 @@ def test_what_was_cut_is_said(shell: Shell) -> None:
         ("SELECT * FROM connection", "no route"),
         ("SELEC 1", "syntax error"),
         ("SELECT nothing FROM empty", "nothing"),
+        ("SELECT getenv('HOME')", "does not exist"),
+        ("SELECT * FROM duckdb_secrets()", "disabled"),
+        ("SELECT * FROM read_text('.tmp/x')", "disabled"),
+        ("SELECT * FROM glob('/*')", "disabled"),
+        ("SELECT * FROM sniff_csv('/etc/passwd')", "disabled"),
+        ("SELECT * FROM query('SELECT * FROM read_text(''/etc/passwd'')')", "disabled"),
+        ("SELECT * FROM query_table('nothing')", "no route"),
+        ("WITH x AS (COPY (SELECT 1) TO '/tmp/x') SELECT 1", "disabled"),
+        ("SELECT list(repeat('x', 1000000) || i) FROM range(1000000) t(i)", "emory"),
         ("", "the query is not one SELECT"),
     ],
 )
@@ -81,6 +91,43 @@ def test_a_query_that_takes_long_ends(shell: Shell, monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(sql, "SECONDS", 0.2)
     code, said = shell.fails("sql", "SELECT sum(a.i * b.i) FROM range(1000000) a(i), range(1000000) b(i)")
     assert (code, "takes more than 0.2 s" in said) == (1, True)
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        "SELECT length(repeat('x', 4000000000))",
+        "SELECT sum(length(repeat('x', 100000000::BIGINT + i % 2))) FROM range(1000) t(i)",
+        "SELECT repeat('x', 4000000000) FROM range(1)",
+    ],
+)
+def test_a_call_that_nothing_interrupts_ends(shell: Shell, monkeypatch: pytest.MonkeyPatch, query: str) -> None:
+    monkeypatch.setattr(sql, "SECONDS", 3)
+    code, said = shell.fails("sql", query)
+    assert code == 1
+    assert "more than 3 s" in said or "emory" in said
+
+
+def test_many_long_rows_are_cut(shell: Shell) -> None:
+    query = "SELECT repeat('x', 1000000) AS a FROM range(200)"
+    text = shell.text("sql", query, "--json")
+    assert 0 < text.count('"a"') < 200
+
+
+def test_more_queries_than_may_run_are_refused(shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sql, "QUERIES_MAX", 0)
+    assert "the most at a time" in shell.fails("sql", "SELECT 1")[1]
+
+
+def test_paths_of_this_machine_are_no_settings(shell: Shell) -> None:
+    rows = shell.rows("sql", "SELECT name, value FROM duckdb_settings() WHERE value LIKE '%/%'")
+    assert not [row for row in rows if "/work" in str(row["value"]) or "/root" in str(row["value"])], rows
+
+
+def test_a_body_that_unpacks_to_much_is_null(shell: Shell, cluster: BlockingCluster) -> None:
+    cluster.create_topic("bombs", queues=1)
+    send_bombs(cluster.name_server, "bombs")
+    assert shell.rows("sql", "SELECT body IS NULL AS isNull FROM bombs") == [{"isNull": True}]
 
 
 def test_a_typed_table_goes_on_with_the_messages_behind_it(

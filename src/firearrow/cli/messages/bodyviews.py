@@ -15,7 +15,7 @@ from typing import Any, Final
 import msgspec
 
 from firearrow.cli.output.reports import visible
-from firearrow.errors import FirearrowError, MessageError
+from firearrow.errors import ConfigError, FirearrowError, MessageError
 from firearrow.message.model import MessageView
 
 JSON, MESSAGEPACK, PROTOBUF, TEXT, HEX = "json", "messagepack", "protobuf", "text", "hex"
@@ -52,7 +52,7 @@ def body_of(message: MessageView) -> tuple[bytes, str]:
     """Give a message's body as its sender saw it; as stored, with a reason, where it can't be decompressed."""
     try:
         return message.body_decompressed(DECOMPRESSED_BYTES_MAX), ""
-    except MessageError as error:
+    except (MessageError, ConfigError) as error:  # damaged or too large; a package is missing
         return message.body, f"The body is shown as stored: {error}."
 
 

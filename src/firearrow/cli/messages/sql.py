@@ -1,22 +1,31 @@
 """`firearrow sql`: a query over the messages that brokers retain, and over the typed tables of a lake.
 
 A table of the query is a topic: its messages as `COLUMNS`, read from the brokers with the user's rights. With a lake,
-the name of a topic stands for its typed table and the messages behind it. DuckDB runs the query in memory, without
-files, network or extensions.
+the name of a topic stands for its typed table and the messages behind it. `queryprocess` runs the query.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import aclosing
-from typing import TYPE_CHECKING, Annotated, Any, Final
+import os
+import sys
+from asyncio.subprocess import DEVNULL, PIPE, create_subprocess_exec
+from collections.abc import Iterator, Mapping
+from contextlib import aclosing, contextmanager, suppress
+from datetime import datetime
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+
+import msgspec
+from msgspec.structs import replace
 
 from firearrow.cli.cluster.options import ANY, ClusterOptions, Target
+from firearrow.cli.messages.bodyviews import body_of
+from firearrow.cli.messages.queryprocess import MEMORY, RESULT_BYTES_MAX, Input, Outcome, Question
 from firearrow.cli.messages.reading import places, read, span
 from firearrow.cli.messages.resending import COLUMNS, row_of
 from firearrow.cli.output.listing import PLAIN, Output
-from firearrow.cli.output.reports import Table
+from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.parameters import Parameter, count, moment, own_files, valued
 from firearrow.client.admin import Admin
 from firearrow.errors import ConfigError
@@ -24,22 +33,24 @@ from firearrow.message.model import MessageView
 
 if TYPE_CHECKING:
     import pyarrow as pa
-    from duckdb import DuckDBPyConnection
 
+    Readable: TypeAlias = pa.Table | pa.RecordBatchReader
+
+PROCESS: Final = "firearrow.cli.messages.queryprocess"
 MESSAGES: Final = 100_000
 ROWS: Final = 1000
 BODY_BYTES_MAX: Final = 256 * 1024 * 1024
-"""Bodies of one query; a topic with more is cut."""
+"""Messages of one query; topics with more are cut."""
+READING_SECONDS: Final = 60.0
+"""Longest reading of messages, which is cut then."""
 SECONDS: Final = 30
-MEMORY: Final = "1GB"
-SETTINGS: Final[Mapping[str, str]] = {
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "python_enable_replacements": "false",  # a table must not be a variable of this program
-    "memory_limit": MEMORY,
-    "threads": "2",
-}
+"""Longest run of a query."""
+FEEDING_SECONDS: Final = 1.0
+"""Wait for those who write its tables, after its end."""
+QUERIES_MAX: Final = 4
+"""Queries of one console at a time."""
+_running: set[object] = set()
+EMPTY: Final[Mapping[str, Readable]] = {}
 
 
 async def sql(
@@ -58,77 +69,137 @@ async def sql(
     output: Output = PLAIN,
 ) -> None:
     """Run a query over the messages of topics, or over their typed tables."""
-    connection = _connected()
+    _check_packages()
+    with _in_turn():
+        output.show(await _asked(query, since, messages, rows, lake, cluster))
+
+
+@contextmanager
+def _in_turn() -> Iterator[None]:
+    """Count a query while it runs; ConfigError if too many run."""
+    if len(_running) >= QUERIES_MAX:
+        raise ConfigError(f"{QUERIES_MAX} queries run already, the most at a time: try again")
+    mark = object()
+    _running.add(mark)
     try:
-        names = _tables_in(connection, query)
-        notes: list[str] = []
-        async with cluster.admin() as admin:
-            for name in sorted(names):
-                typed = None if lake is None else _typed(name, lake, cluster.target())
-                # one message is read of a typed table's topic, too: the broker says whether the user may
-                retained, note = await _messages(admin, name, since, messages if typed is None else 1)
-                connection.register(name, retained if typed is None else typed)
-                note = note if typed is None else ""
-                notes += [note] if note else []
-        output.show(await _result(connection, query, rows, notes))
+        yield
     finally:
-        connection.close()
+        _running.remove(mark)
 
 
-def _connected() -> DuckDBPyConnection:
+async def _asked(
+    query: str, since: int | None, messages: int, rows: int, lake: str | None, cluster: ClusterOptions
+) -> Table:
+    names = (await _answered(Question(query))).tables
+    notes: list[str] = []
+    tables: dict[str, Readable] = {}
+    async with cluster.admin() as admin:
+        reading = _Reading(admin, since)
+        for name in names:
+            typed = None if lake is None else _typed(name, lake, cluster.target())
+            # one message is read of a typed table's topic, too: the broker says whether the user may
+            retained, note = await reading.messages(name, messages if typed is None else 1)
+            tables[name] = retained if typed is None else typed
+            notes += [note] if note and typed is None else []
+    return _result(await _answered(Question(query, rows, []), tables), rows, notes)
+
+
+def _check_packages() -> None:
+    for name in ("duckdb", "pyarrow"):
+        if find_spec(name) is None:
+            raise ConfigError(f"queries need {name}: pip install 'firearrow[sql]'")
+
+
+async def _answered(question: Question, tables: Mapping[str, Readable] = EMPTY) -> Outcome:
+    """Ask a process of the query, which is killed when its time is over, or when nobody waits for it any more."""
+    pipes = {name: os.pipe() for name in tables}
+    if question.tables is not None:
+        inputs = [Input(name, end, not _is_whole(tables[name])) for name, (end, _) in pipes.items()]
+        question = replace(question, tables=inputs)
+    ends = tuple(end for end, _ in pipes.values())
     try:
-        import duckdb
-        import pyarrow as pa  # noqa: F401 - DuckDB needs it for tables
-    except ModuleNotFoundError as error:
-        raise ConfigError(f"queries need {error.name}: pip install 'firearrow[sql]'") from None
-    connection = duckdb.connect(":memory:", config=dict(SETTINGS))
-    connection.execute("SET TimeZone='UTC'; SET lock_configuration=true")
-    return connection
-
-
-def _tables_in(connection: DuckDBPyConnection, query: str) -> set[str]:
-    """Give the names of the tables of a query; ConfigError unless it is one SELECT."""
-    import duckdb
-
+        process = await create_subprocess_exec(
+            sys.executable, "-m", PROCESS, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, pass_fds=ends
+        )
+    finally:
+        for end in ends:
+            os.close(end)
+    feeding = [asyncio.create_task(asyncio.to_thread(_feed, tables[name], end)) for name, (_, end) in pipes.items()]
     try:
-        kinds = [statement.type for statement in duckdb.extract_statements(query)]
-        if kinds != [duckdb.StatementType.SELECT]:
-            raise ConfigError("the query is not one SELECT")
-        return connection.get_table_names(query)
-    except duckdb.Error as error:
-        raise ConfigError(_said(error)) from None
+        async with asyncio.timeout(SECONDS):
+            said, _ = await process.communicate(msgspec.msgpack.encode(question))
+    except TimeoutError:
+        raise ConfigError(f"the query takes more than {SECONDS} s") from None
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+        if feeding:  # without readers, they end soon
+            await asyncio.wait(feeding, timeout=FEEDING_SECONDS)
+    for it in feeding:
+        if it.done():
+            it.result()
+    if process.returncode or not said:
+        raise ConfigError(f"the query needs more memory than a query may have, {MEMORY}")
+    outcome = msgspec.msgpack.decode(said, type=Outcome)
+    if outcome.trouble:
+        raise ConfigError(outcome.trouble)
+    return outcome
 
 
-def _said(error: Exception) -> str:
-    return str(error).partition("\n")[0]
+def _is_whole(table: Readable) -> bool:
+    import pyarrow as pa
+
+    return isinstance(table, pa.Table)
 
 
-async def _messages(admin: Admin, topic: str, since: int | None, most: int) -> tuple[pa.Table, str]:
-    """Read the newest messages of a topic, as many from each queue; with a note if there are more."""
-    queues = await places(admin, topic)
-    share, size, is_cut = -(-most // len(queues)), 0, False
-    found: list[list[Any]] = []
-    for place in queues:
-        start, end = await span(admin, place, since)
-        is_cut |= end - start > share
-        async with aclosing(read(admin, place, max(start, end - share), end)) as several:
-            async for it in several:
-                size += len(it.message.body)
-                if size > BODY_BYTES_MAX:
-                    is_cut = True
-                    break
-                found.append(_row(it.message, it.broker))
-    note = f"of topic {topic!r}, only the newest {len(found):,} messages were read" if is_cut else ""
-    return _arrow(found), note
+def _feed(table: Readable, end: int) -> None:
+    """Write a table for the process, which may end before it has read all of it."""
+    import pyarrow as pa
+
+    batches = table.to_batches() if _is_whole(table) else table
+    with suppress(BrokenPipeError), open(end, "wb") as file, pa.ipc.new_stream(file, table.schema) as stream:
+        for batch in batches:
+            stream.write_batch(batch)
 
 
-def _row(message: MessageView, broker: str) -> list[Any]:
-    """Values of a message; a binary body is no text, and properties are a map."""
-    row: list[Any] = row_of(message, broker)
+class _Reading:
+    """Messages of the topics of one query, within its limits of bytes and time."""
+
+    def __init__(self, admin: Admin, since: int | None) -> None:
+        self._admin = admin
+        self._since = since
+        self._left = BODY_BYTES_MAX
+        self._until = asyncio.get_running_loop().time() + READING_SECONDS
+
+    async def messages(self, topic: str, most: int) -> tuple[pa.Table, str]:
+        """Read the newest messages of a topic, as many from each queue; with a note if there are more."""
+        queues = await places(self._admin, topic)
+        share, is_cut = -(-most // len(queues)), False
+        found: list[list[Any]] = []
+        for place in queues:
+            start, end = await span(self._admin, place, self._since)
+            is_cut |= end - start > share
+            async with aclosing(read(self._admin, place, max(start, end - share), end)) as several:
+                async for it in several:
+                    row, size = _row(it.message, it.broker)
+                    self._left -= size
+                    if self._left < 0 or asyncio.get_running_loop().time() > self._until:
+                        is_cut = True
+                        break
+                    found.append(row)
+        note = f"of topic {topic!r}, only the newest {len(found):,} messages were read" if is_cut else ""
+        return _arrow(found), note
+
+
+def _row(message: MessageView, broker: str) -> tuple[list[Any], int]:
+    """Values of a message, and their size; a body that is binary or damaged is no text, and properties are a map."""
+    body, trouble = body_of(message)
+    row: list[Any] = row_of(replace(message, body=body, sys_flag=0), broker)
     named = dict(zip(COLUMNS, row, strict=True))
-    named["body"] = None if named["bodyIsBase64"] else named["body"]
+    named["body"] = None if named["bodyIsBase64"] or trouble else named["body"]
     named["properties"] = list(message.properties.items())
-    return list(named.values())
+    return list(named.values()), len(body) + message.store_size
 
 
 def _arrow(rows: list[list[Any]]) -> pa.Table:
@@ -157,32 +228,16 @@ def _typed(topic: str, root: str, target: Target) -> pa.RecordBatchReader | None
     return table(topic, root, live)
 
 
-async def _result(connection: DuckDBPyConnection, query: str, most: int, notes: list[str]) -> Table:
-    """Run the query in a thread, for a limited time; the end of the command ends it, too."""
-    import duckdb
-
-    def run() -> tuple[list[str], list[tuple[Any, ...]]]:
-        found = connection.execute(query)
-        return [it[0] for it in found.description or ()], found.fetchmany(most + 1)
-
-    running = asyncio.ensure_future(asyncio.to_thread(run))
-    try:
-        columns, rows = await asyncio.wait_for(asyncio.shield(running), SECONDS)
-    except TimeoutError:
-        raise ConfigError(f"the query takes more than {SECONDS} s") from None
-    except duckdb.Error as error:
-        raise ConfigError(_said(error)) from None
-    finally:
-        connection.interrupt()
-        await asyncio.wait([running])
-    shown = [[_cell(value) for value in row] for row in rows[:most]]
-    if len(rows) > most:
-        notes = [*notes, f"only the first {most:,} rows are shown"]
-    return Table("Rows", columns, shown, "; ".join(notes), more=len(rows) > most)
+def _result(outcome: Outcome, most: int, notes: list[str]) -> Table:
+    rows = [[_cell(value) for value in row] for row in outcome.rows[:most]]
+    more = outcome.is_cut or len(outcome.rows) > most
+    if more:
+        why = f", which have {RESULT_BYTES_MAX >> 20} MiB" if outcome.is_cut else ""
+        notes = [*notes, f"only the first {len(rows):,} rows are shown{why}"]
+    return Table("Rows", outcome.columns, rows, "; ".join(notes), more=more)
 
 
-def _cell(value: Any) -> Any:
-    """Give a value of DuckDB as a cell; lists, maps and other values as text."""
-    from datetime import datetime
-
-    return value if value is None or isinstance(value, str | int | float | datetime) else str(value)
+def _cell(value: Any) -> Cell:
+    """Give a value of the process as a cell."""
+    found: Cell = datetime.fromisoformat(value[0]) if isinstance(value, list) else value
+    return found
