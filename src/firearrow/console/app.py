@@ -15,6 +15,7 @@ from typing import Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from starlette.applications import Starlette
 from starlette.datastructures import Headers
 from starlette.middleware import Middleware
@@ -26,13 +27,13 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from firearrow import __version__
 from firearrow.cli.failures import NothingFound, sentence
-from firearrow.cli.output.reports import Cell, in_bytes, in_time, shown
+from firearrow.cli.output.reports import Cell, in_bytes, in_time, shown, visible
 from firearrow.cli.parameters import WrongOptions
 from firearrow.clock import Clock
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster, Clusters
 from firearrow.console.forms import TOKEN, first, form_of, token_of
-from firearrow.console.page import NAVIGATION, UNFORESEEN, Follow, Make, Page, ReadOnly, View, made, status_of
+from firearrow.console.page import NAVIGATION, UNFORESEEN, Busy, Follow, Make, Page, ReadOnly, View, made, status_of
 from firearrow.console.pages import PAGES
 from firearrow.console.signin import Sessions
 from firearrow.console.vendored import asset
@@ -55,16 +56,23 @@ FOREVER: Final = "public, max-age=31536000, immutable"
 STREAM: Final = "text/event-stream"
 LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 SEE_OTHER: Final = 303
+LINES: Final = frozenset(map(chr, range(0x20, 0x7F))) | {"\n", "\r", "\t"}
 LIVE: Final = "live"
 """Block of a template that moves."""
+STREAMS_MAX: Final = 500
 MISSING: Final = "{{ parts.notes(missing) }}"
 
 
 def environment() -> Environment:
-    """Give the templates with the functions that they use. Every text is escaped."""
+    """Give the templates with the functions that they use.
+
+    Every text is escaped, and its characters that could turn or hide others are shown as escapes, but those of inputs
+    (``| e``), which are sent again as they are.
+    """
     found = Environment(
         loader=PackageLoader("firearrow.console"),
         autoescape=True,
+        finalize=_harmless,
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
@@ -73,6 +81,13 @@ def environment() -> Environment:
     found.globals["parts"] = found.get_template("parts.html").module
     found.filters |= {"bytes": in_bytes, "duration": in_time, "shown": _as_text}
     return found
+
+
+def _harmless(value: Any) -> Any:
+    """Give a text with all characters visible, but lines; Markup has been escaped already."""
+    if not isinstance(value, str) or isinstance(value, Markup) or value.isprintable():
+        return value
+    return "".join(it if it in LINES else visible(it) for it in value)
 
 
 def _as_text(cell: Cell, column: str = "") -> str:
@@ -100,6 +115,7 @@ class Console:
         self._sessions: Final = Sessions(clock)
         self._templates: Final = environment()
         self._ended: Final = asyncio.Event()
+        self._streams = 0
         self._renderings: dict[tuple[Cluster, str, str], tuple[int, asyncio.Task[str]]] = {}
 
     def application(self) -> Starlette:
@@ -153,6 +169,8 @@ class Console:
                     raise ReadOnly("This console only shows: it was started with --read-only.")
                 view = View(request, await self.clusters.get(name, user))
                 if STREAM in request.headers.get("accept", ""):
+                    if self._streams >= STREAMS_MAX:
+                        raise Busy(f"{STREAMS_MAX:,} pages are followed already, the most of this console.")
                     return self._streamed(self._followed(view, follow) if follow else self._sampled(view, make))
                 page = await made(view, make)
                 return page if isinstance(page, Response) else self._html(request, name, page, view.cluster)
@@ -221,7 +239,7 @@ class Console:
             "read_only": self._read_only,
             "here": request.url.path.removeprefix(f"/{name}"),
             "csrf": token_of(request),
-            "address": request.url.path + (f"?{request.url.query}" if request.url.query else ""),
+            "address": quote(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
         }
         assert not frame.keys() & page.context.keys(), "a page has names of its own"
         return {**page.context, **frame}
@@ -236,9 +254,13 @@ class Console:
         """Send moving parts as events until the browser goes away, or the server ends."""
 
         async def events() -> AsyncIterator[str]:
-            async with aclosing(parts):
-                while (html := await self._unless_ended(anext(parts, None))) is not None:
-                    yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
+            self._streams += 1
+            try:
+                async with aclosing(parts):
+                    while (html := await self._unless_ended(anext(parts, None))) is not None:
+                        yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
+            finally:
+                self._streams -= 1
 
         return StreamingResponse(events(), media_type=STREAM, headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
@@ -278,7 +300,9 @@ class Console:
         key = (view.cluster, view.request.url.path, view.request.url.query)
         known = self._renderings.get(key)
         if known is None or known[0] < number:
-            self._renderings = {at: it for at, it in self._renderings.items() if it[0] >= number - 1}
+            self._renderings = {
+                at: it for at, it in self._renderings.items() if at[0] is not view.cluster or it[0] >= number - 1
+            }
             known = self._renderings[key] = number, asyncio.create_task(self._rendered(view, make))
         return await asyncio.shield(known[1])
 

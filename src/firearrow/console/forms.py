@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hmac
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,8 @@ from firearrow.errors import FirearrowError
 
 FORM_BYTES_MAX: Final = 8 * 1024 * 1024
 """Size of a form: the body of a message has 4 MiB at most, and escapes."""
+BODY_SECONDS: Final = 60.0
+"""Longest time in which a request arrives."""
 FIELDS_MAX: Final = 1000
 TOKEN: Final = "csrf"
 
@@ -35,11 +38,7 @@ def grouped(pairs: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
 async def form_of(request: Request) -> dict[str, list[str]]:
     """Read a form that a page of this console sent. Raises Foreign, or WrongOptions for a form too large."""
     check_origin(request)
-    data = bytearray()
-    async for chunk in request.stream():
-        data += chunk
-        if len(data) > FORM_BYTES_MAX:
-            raise WrongOptions(f"the form has more than {FORM_BYTES_MAX >> 20} MiB")
+    data = await body_of(request)
     try:
         pairs = parse_qsl(data.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
         pairs = [(name, text.replace("\r\n", "\n")) for name, text in pairs]  # browsers end lines so
@@ -48,6 +47,20 @@ async def form_of(request: Request) -> dict[str, list[str]]:
     form = grouped(pairs)
     check_token(request, form.pop(TOKEN, []))
     return form
+
+
+async def body_of(request: Request) -> bytes:
+    """Read the body of a request; WrongOptions for one too large or too slow."""
+    data = bytearray()
+    try:
+        async with asyncio.timeout(BODY_SECONDS):
+            async for chunk in request.stream():
+                data += chunk
+                if len(data) > FORM_BYTES_MAX:
+                    raise WrongOptions(f"the request has more than {FORM_BYTES_MAX >> 20} MiB")
+    except TimeoutError:
+        raise WrongOptions(f"the request did not arrive within {BODY_SECONDS:.0f} s") from None
+    return bytes(data)
 
 
 def check_origin(request: Request) -> None:

@@ -144,6 +144,10 @@ class Declared(NamedTuple):
     follow: Follow | None = None
 
 
+class Busy(FirearrowError):
+    """More work than the console does at a time."""
+
+
 class ReadOnly(FirearrowError):
     """A change in a console that only shows."""
 
@@ -158,6 +162,8 @@ def status_of(error: Exception) -> int:
         isinstance(error, BrokerError) and error.code == ResponseCode.NO_PERMISSION
     ):
         return 403
+    if isinstance(error, Busy):
+        return 503
     return 502 if isinstance(error, OSError | FirearrowError) else UNFORESEEN
 
 

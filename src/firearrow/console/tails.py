@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from firearrow.cli.failures import sentence
-from firearrow.cli.messages.browsing import COLUMNS, Row, Wanted, row_of
+from firearrow.cli.messages.browsing import COLUMNS, Row, Wanted, rows_of
 from firearrow.cli.messages.reading import Place, follow
 from firearrow.cli.output.reports import Table
 from firearrow.client.admin import Admin
@@ -78,9 +78,9 @@ class Tail:
                     began, count = loop.time(), 0
                 count += 1
                 self.read += 1
-                if wanted.matches(found.message):
-                    self.shown += 1
-                    self.rows.appendleft(row_of(found.message, found.broker))
+                rows = await rows_of([found], wanted)
+                self.shown += len(rows)
+                self.rows.extendleft(rows)
                 self._tell()
                 if count >= RATE_MAX:
                     return

@@ -8,10 +8,12 @@ from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
 from firearrow.cli.output.reports import Cell, Table, heading, is_number, shown, visible
+from firearrow.cli.parameters import WrongOptions
 
 ROWS: Final = 50
 """Rows of one page of a table."""
 CELL_CHARACTERS_MAX: Final = 400
+SEARCH_CHARACTERS_MAX: Final = 400
 SILENT: Final = "has not answered for"
 
 Row = Mapping[str, Cell]
@@ -144,6 +146,8 @@ def _whole(text: str) -> int:
 
 
 def _searched(table: Table, search: str) -> Sequence[Sequence[Cell]]:
+    if len(search) > SEARCH_CHARACTERS_MAX:
+        raise WrongOptions(f"a search has at most {SEARCH_CHARACTERS_MAX} characters")
     words = search.casefold().split()
     if not words:
         return table.rows

@@ -23,6 +23,8 @@ HEX_COLUMNS: Final = 16
 DEPTH_MAX: Final = 32
 START_BYTES: Final = 400
 """Bytes of a body that its beginning in a list needs: four for each character."""
+PROTOBUF_BYTES_MAX: Final = 1 << 20
+"""Largest body whose fields are guessed: that takes two seconds for each MiB."""
 DECOMPRESSED_BYTES_MAX: Final = 16 << 20
 """Largest body that a page decompresses: 4 MiB is the limit of a message as sent."""
 
@@ -167,6 +169,8 @@ def _ascii(row: bytes) -> str:
 
 
 def _protobuf_text(body: bytes) -> str:
+    if len(body) > PROTOBUF_BYTES_MAX:
+        raise Undecodable(f"A body of more than {PROTOBUF_BYTES_MAX >> 20} MiB is not read as Protobuf.")
     found = _fields(body, DEPTH_MAX)
     if not found:
         raise Undecodable("The body is no Protobuf message.")
@@ -175,7 +179,7 @@ def _protobuf_text(body: bytes) -> str:
 
 def _fields(data: bytes, depth: int) -> dict[str, Any] | None:
     """Give the fields of a message by their numbers, a list for a repeated one; None for other bytes."""
-    found: dict[str, Any] = {}
+    found: dict[str, list[Any]] = {}
     at = 0
     while at < len(data):
         key, at = _varint(data, at)
@@ -194,13 +198,8 @@ def _fields(data: bytes, depth: int) -> dict[str, Any] | None:
             return None
         if at < 0 or at > len(data):
             return None
-        name = str(key >> 3)
-        found[name] = value if name not in found else [*_listed(found[name]), value]
-    return found
-
-
-def _listed(value: Any) -> list[Any]:
-    return value if isinstance(value, list) else [value]
+        found.setdefault(str(key >> 3), []).append(value)
+    return {name: several if len(several) > 1 else several[0] for name, several in found.items()}
 
 
 def _value(data: bytes, depth: int) -> Any:

@@ -7,6 +7,7 @@ A queue is read in windows; tags and SQL92 are evaluated by the broker, other fi
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
@@ -21,6 +22,7 @@ from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.messages import PullStatus
 from firearrow.clock import Clock
 from firearrow.errors import NotFound
+from firearrow.message.compress import compression_of
 from firearrow.message.model import MessageView
 from firearrow.wire.client_bodies import MessageQueue
 
@@ -83,6 +85,7 @@ class Row(NamedTuple):
 
     order: tuple[int, str, int, int]
     cells: Sequence[Cell]
+    body_bytes: int
 
 
 class Part(NamedTuple):
@@ -221,11 +224,10 @@ async def _fill(admin: Admin, it: _Reach, wanted: Wanted, back: bool) -> tuple[i
         if back and at == low and count and read > BYTES_MAX // 64 and pulled.next_offset < high:
             it.window = max(1, min(count, it.window - 1))  # large messages: a smaller window, from its end
             return await _fill(admin, it, wanted, back)
-        rows += [
-            row_of(message, place.queue.broker)
-            for message in chosen(pulled.messages, wanted.tags)
-            if low <= message.queue_offset < high and wanted.matches(message)
-        ]
+        mine = [it for it in chosen(pulled.messages, wanted.tags) if low <= it.queue_offset < high]
+        found = await rows_of([(it, place.queue.broker) for it in mine], wanted)
+        rows += found
+        size += sum(row.body_bytes for row in found)
         if pulled.status is PullStatus.NO_NEW_MSG or pulled.next_offset <= at:
             break
         at = pulled.next_offset
@@ -236,6 +238,19 @@ async def _fill(admin: Admin, it: _Reach, wanted: Wanted, back: bool) -> tuple[i
     if not rows:
         it.window = min(2 * it.window, FILTERED_WINDOW_MAX if wanted.is_of_broker else WINDOW_MAX)
     return high - low, size
+
+
+async def rows_of(messages: Sequence[tuple[MessageView, str]], wanted: Wanted) -> list[Row]:
+    """Give the rows of messages that pass, each with its broker.
+
+    Some KiB may unpack to many MiB: that is done in a thread, so that nobody else waits for it.
+    """
+
+    def rows() -> list[Row]:
+        return [row_of(message, broker) for message, broker in messages if wanted.matches(message)]
+
+    is_packed = any(compression_of(message.sys_flag) is not None for message, _ in messages)
+    return await asyncio.to_thread(rows) if is_packed else rows()
 
 
 def row_of(message: MessageView, broker: str) -> Row:
@@ -256,6 +271,7 @@ def row_of(message: MessageView, broker: str) -> Row:
             len(body),
             beginning(body, BODY_CHARACTERS),
         ],
+        len(body),
     )
 
 
@@ -299,11 +315,8 @@ async def with_key(admin: Admin, topic: str, key: str, wanted: Wanted, limit: in
     brokers = addresses_by_broker(await admin.cluster())
     names = {address: name for name, address in brokers.items()}
     found = await admin.find(topic, key, count=limit)
-    rows = [
-        row_of(message, names.get(str(message.store_host), str(message.store_host)))
-        for message in chosen(found, wanted.tags)
-        if wanted.matches(message)
-    ]
+    several = chosen(found, wanted.tags)
+    rows = await rows_of([(it, names.get(str(it.store_host), str(it.store_host))) for it in several], wanted)
     note = f"The index names {len(found):,} message{'' if len(found) == 1 else 's'} with this key"
     note += f", the most that are looked up; {len(rows):,} shown." if len(found) >= limit else f", {len(rows):,} shown."
     return Table("Messages", COLUMNS, [row.cells for row in sorted(rows, reverse=True)], note)

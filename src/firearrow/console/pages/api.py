@@ -14,7 +14,7 @@ from starlette.responses import JSONResponse
 from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.parameters import WrongOptions
 from firearrow.console.applying import apply
-from firearrow.console.forms import FORM_BYTES_MAX, check_origin, grouped
+from firearrow.console.forms import body_of, check_origin, grouped
 from firearrow.console.operations import OPERATIONS, Operation, Ran, run, summary_of
 from firearrow.console.page import Declared, View, status_of
 from firearrow.console.schemas import openapi, values_of
@@ -78,13 +78,8 @@ async def _object(view: View) -> dict[str, Any]:
     """Read the body. A form of another site cannot have its content type."""
     if view.request.headers.get("content-type", "").partition(";")[0].strip() != JSON:
         raise WrongOptions(f"the content type is {JSON}")
-    data = bytearray()
-    async for chunk in view.request.stream():
-        data += chunk
-        if len(data) > FORM_BYTES_MAX:
-            raise WrongOptions(f"the body has more than {FORM_BYTES_MAX >> 20} MiB")
     try:
-        found = json.loads(data or b"{}")
+        found = json.loads(await body_of(view.request) or b"{}")
     except (ValueError, RecursionError) as error:
         raise WrongOptions(f"the body is no JSON: {error}") from None
     if not isinstance(found, dict):

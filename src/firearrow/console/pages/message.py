@@ -45,7 +45,7 @@ async def message(view: View) -> Page:
     """Show a message."""
     found = await found_message(view)
     way = (await view.run("message-way", message_id=found.offset_message_id)).table
-    body, trouble = body_of(found)
+    body, trouble = await asyncio.to_thread(body_of, found)
     schema, schema_note = await _by_schema(view, found, body)
     chosen, text, note = await _decoded(body, view.query.get("view", ""), schema)
     place = await _place(view, found)
@@ -183,7 +183,7 @@ def _change_of_waiting(view: View, found: MessageView) -> tuple[str, str] | None
 async def body(view: View) -> Response:
     """Give the whole body as a file, as its sender saw it."""
     found = await found_message(view)
-    return _file(view, body_of(found)[0], "body")
+    return _file(view, (await asyncio.to_thread(body_of, found))[0], "body")
 
 
 async def record(view: View) -> Response:
