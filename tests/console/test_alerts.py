@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 from collections.abc import Iterator
+from http.client import BadStatusLine
 from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
 from queue import Queue
@@ -132,6 +133,14 @@ def test_a_refusal_is_final() -> None:
     assert (delivery.state, delivery.tries, delivery.reason) == ("failed", 1, "answered 404")
 
 
+def test_an_answer_that_is_no_http_is_a_failure() -> None:
+    def garbage(_: str, __: bytes) -> None:
+        raise BadStatusLine("garbage")
+
+    [delivery] = delivered(garbage).deliveries
+    assert (delivery.state, delivery.tries, delivery.reason) == ("failed", 3, "garbage")
+
+
 def test_too_many_news_are_given_up() -> None:
     webhook = Webhook("https://alerts.example/", SystemClock())
     webhook.announce("cluster", [NEWS] * 1001)
@@ -139,7 +148,7 @@ def test_too_many_news_are_given_up() -> None:
     assert (delivery.state, delivery.tries) == ("failed", 0)
 
 
-@pytest.mark.parametrize("url", ["file:///etc/passwd", "alerts.example", "http://", "ftp://a/b"])
+@pytest.mark.parametrize("url", ["file:///etc/passwd", "alerts.example", "http://", "ftp://a/b", "http://a:b@c/"])
 def test_other_addresses_are_refused(url: str) -> None:
     with pytest.raises(ConfigError, match="--webhook"):
         Webhook(url, SystemClock())

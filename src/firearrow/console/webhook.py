@@ -6,6 +6,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from http import HTTPStatus
+from http.client import HTTPException
 from typing import Any, Final, NamedTuple
 from urllib.parse import urlsplit
 
@@ -65,6 +66,8 @@ class Webhook:
         parts = urlsplit(url)
         if parts.scheme not in ("http", "https") or not parts.hostname:
             raise ConfigError("--webhook is no address of the form http://host/path or https://host/path")
+        if parts.username is not None:  # libraries would say them in errors
+            raise ConfigError("--webhook has a user or a password: a secret is a part of its path")
         self._url: Final = url
         self.host: Final = parts.hostname
         """Host, for pages: the path may have a secret."""
@@ -97,7 +100,7 @@ class Webhook:
             except RefusedByWebhook as error:
                 self._note(it, "failed", number, str(error))
                 return
-            except (OSError, ValueError) as error:  # ValueError: no HTTP
+            except (OSError, ValueError, HTTPException) as error:  # the last two: no HTTP
                 reason = str(error).replace(self._url, self.host)
             else:
                 self._note(it, "sent", number, "")
