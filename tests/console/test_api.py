@@ -80,3 +80,7 @@ def test_the_description_has_every_operation(browser: httpx.Client) -> None:
     assert create["properties"]["perm"]["enum"] == ["rw", "r", "w"]
     assert create["properties"]["ordered"]["type"] == "boolean"
     assert "apply" not in create["properties"]
+
+
+def test_an_operation_that_asks_no_server(browser: httpx.Client) -> None:
+    assert browser.get("/cluster/api/errors").status_code == 200
