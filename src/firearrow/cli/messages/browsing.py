@@ -85,7 +85,8 @@ class Row(NamedTuple):
 
     order: tuple[int, str, int, int]
     cells: Sequence[Cell]
-    body_bytes: int
+    unpacked: int
+    """Bytes that its body has more than the stored one."""
 
 
 class Part(NamedTuple):
@@ -227,7 +228,7 @@ async def _fill(admin: Admin, it: _Reach, wanted: Wanted, back: bool) -> tuple[i
         mine = [it for it in chosen(pulled.messages, wanted.tags) if low <= it.queue_offset < high]
         found = await rows_of([(it, place.queue.broker) for it in mine], wanted)
         rows += found
-        size += sum(row.body_bytes for row in found)
+        size += sum(row.unpacked for row in found)
         if pulled.status is PullStatus.NO_NEW_MSG or pulled.next_offset <= at:
             break
         at = pulled.next_offset
@@ -271,7 +272,7 @@ def row_of(message: MessageView, broker: str) -> Row:
             len(body),
             beginning(body, BODY_CHARACTERS),
         ],
-        len(body),
+        max(0, len(body) - len(message.body)),
     )
 
 
