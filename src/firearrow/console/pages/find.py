@@ -12,7 +12,7 @@ from firearrow.cli.failures import sentence
 from firearrow.cli.messages.commands import is_offset_id, message_of
 from firearrow.cli.output.reports import Cell, Table, as_moment
 from firearrow.cli.parameters import WrongOptions
-from firearrow.client.admin.calls import concurrently
+from firearrow.client.admin.calls import SilentServer, concurrently
 from firearrow.client.admin.messages import BY_KEY, BY_UNIQUE_KEY
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.pages.messages import placed
@@ -54,6 +54,8 @@ async def find(view: View) -> Page | Response:
                 )
             listed = (await view.run("message-list", topic=topic, key=given["key"], limit="64")).table
             table, note = view.table(placed(listed), without=["topic", "offsetMessageId"]), listed.note
+    except SilentServer:
+        raise  # the page is made again, without that broker
     except (FirearrowError, OSError, WrongOptions) as error:
         trouble = str(error) if isinstance(error, WrongOptions) else sentence(error)
         status = 400 if isinstance(error, WrongOptions) else 404
