@@ -70,6 +70,8 @@ class Together(LoadScopeScheduling):  # type: ignore[misc]
         path, _, name = nodeid.partition("::")
         if _uses_session(path):
             return "spark"
+        if path.startswith("tests/console/"):  # the tests of a module share a cluster and its console
+            return path
         if path not in SHARING:
             return nodeid
         kind = re.search(r"\[(real|firearrow)\b", name)

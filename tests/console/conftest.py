@@ -20,8 +20,18 @@ from firearrow.console.clusters import Clusters
 from firearrow.testing import BlockingCluster, EmbeddedCluster
 from tests.client.diagnosis.sending import send
 from tests.net.background import in_thread
+from tests.patience import be_patient
 
 CONFIG = {"enablePropertyFilter": True, "recallMessageEnable": True, "traceTopicEnable": True}
+
+
+@pytest.fixture(autouse=True, scope="module")
+def patient(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Make clients wait for a slow machine, but where a test is about a server that hangs."""
+    with pytest.MonkeyPatch.context() as patch:
+        if "tests.console.hanging" not in request.path.read_text():
+            be_patient(patch.setattr)
+        yield
 
 
 @pytest.fixture(scope="module")
