@@ -44,6 +44,11 @@ class SystemClock:
         return time.monotonic()
 
 
+def processor_seconds() -> float:
+    """Return the seconds that this thread has computed, whatever time the simulator or the machine lets pass."""
+    return time.thread_time()
+
+
 def seconds_of(clock: Clock) -> Callable[[], float]:
     """Return a function for the wall clock in seconds since 1970-01-01 UTC.
 

@@ -20,7 +20,7 @@ from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts, broker_of
 from firearrow.client.diagnosis.traffic import BrokerRow, GroupRow, Sample, TopicRow, Traffic, add_broker, traffic
 from firearrow.client.routing.queues import MASTER
-from firearrow.clock import Clock
+from firearrow.clock import Clock, processor_seconds
 from firearrow.console.history import History
 from firearrow.console.views import SILENT
 from firearrow.errors import FirearrowError
@@ -85,10 +85,6 @@ class Seen(NamedTuple):
         """Messages that groups have not consumed."""
         return sum(row.lag for row in self.groups.values())
 
-    def of_topic(self, topic: str) -> Iterator[GroupRow]:
-        """Give the rows of a topic's groups."""
-        return (row for key, row in self.groups.items() if key.topic == topic)
-
     def of_group(self, group: str) -> Iterator[GroupRow]:
         """Give the rows of a group's topics."""
         return (row for key, row in self.groups.items() if key.group == group)
@@ -116,6 +112,7 @@ class Sampler:
     _listed_at: float = float("-inf")
     _trouble: str = ""
     _composing_seconds: float = 0.0
+    """Processor time that the last sample took to compose: a machine that stalls makes samples no rarer."""
     _news: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def run(self) -> None:
@@ -147,10 +144,10 @@ class Sampler:
                 it.task = asyncio.create_task(self._ask(it))
         if running := [it.task for it in self._brokers.values() if it.task is not None]:
             await asyncio.wait(running, timeout=PATIENCE_SECONDS)
-        began = self.clock.monotonic()
+        began = processor_seconds()
         self.seen = self._composed()
         self._remember()
-        self._composing_seconds = self.clock.monotonic() - began
+        self._composing_seconds = processor_seconds() - began
         self.number += 1
         self._news.set()
         self._news = asyncio.Event()
