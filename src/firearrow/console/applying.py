@@ -8,7 +8,7 @@ from firearrow.cli.failures import sentence
 from firearrow.cli.parameters import WrongOptions
 from firearrow.console.changes import ChangeLog, LoggedChange
 from firearrow.console.clusters import Cluster
-from firearrow.console.operations import Change, Operation, Ran, Values, run
+from firearrow.console.operations import Operation, Ran, Values, run
 from firearrow.errors import FirearrowError
 
 
@@ -31,10 +31,9 @@ async def apply(
     """Carry out a change, or the undo of another."""
     given = values if undoes is None else {"change": [undoes.id]}
     log = changes.begin(user, cluster.name, operation.words, given)
-    change = Change(apply=True, undo_file=changes.undo_file(log.id))
     file = None if undoes is None else changes.undo_file(undoes.id)
     try:
-        ran = await run(operation, values, cluster.options, change, file)
+        ran = await run(operation, values, cluster.options, changes.undo_file(log.id), file)
     except (WrongOptions, FirearrowError, OSError) as error:
         changes.end(log, "failed", sentence(error))
         return Applied(log, trouble=log.reason)

@@ -2,7 +2,7 @@
 
 An operation is a row of `OPERATIONS`. Its form, its JSON schema and its checks follow from the command's function.
 No operation takes the path of a file, because a browser must not choose files of this machine. A change is previewed
-unless `Change.apply` is set, and writes its undo file into a directory of the console.
+unless `run` is given an undo file to write.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 from argparse import Action
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field
+from dataclasses import field
 from functools import cache
 from inspect import isawaitable
 from pathlib import Path
@@ -103,7 +103,6 @@ class Field(NamedTuple):
     choices: Sequence[str] = ()
     is_needed: bool = False
     is_list: bool = False
-    names_of: str | None = None
 
 
 @cache
@@ -144,15 +143,14 @@ def _field(action: Action, parser: CommandParser) -> Field:
     is_list = action.nargs in ("*", "+") or type(action).__name__ == "_AppendAction"
     label = name.replace("_", " ")
     help_text = (action.help or "").replace("%%", "%")
-    return Field(name, label, help_text, kind, choices, bool(action.required), is_list, parser.completed.get(action))
+    return Field(name, label, help_text, kind, choices, bool(action.required), is_list)
 
 
 class Ran(NamedTuple):
-    """Result of an operation: its tables, the exit code of its command, and the undo file if one was written."""
+    """Result of an operation: its tables, and the exit code of its command."""
 
     tables: Sequence[Table]
     code: int
-    undo: Path | None = None
 
     @property
     def table(self) -> Table:
@@ -179,24 +177,16 @@ class OpenCluster(ClusterOptions):
         yield self.opened
 
 
-@dataclass(frozen=True, slots=True)
-class Change:
-    """Permission to change a cluster, and the undo file to write."""
-
-    apply: bool
-    undo_file: Path
-
-
 async def run(
-    operation: Operation, values: Values, cluster: OpenCluster, change: Change | None = None, file: Path | None = None
+    operation: Operation, values: Values, cluster: OpenCluster, undo_file: Path | None = None, file: Path | None = None
 ) -> Ran:
-    """Run an operation. Without ``change``, a change is only previewed.
+    """Run an operation. Without ``undo_file``, the undo file to write, a change is only previewed.
 
     ``file`` is the undo file of an operation that undoes another. Raises WrongOptions for wrong values, and what the
     command raises.
     """
     parser = parser_of(operation)
-    applies = change is not None and change.apply
+    applies = undo_file is not None
     words = words_of(parser, values)
     if file is not None:
         words.append(str(file))
@@ -212,14 +202,13 @@ async def run(
         return Ran([_intention(operation, values)], 0)
     if "lake" in given:
         given["lake"] = cluster.lake
-    if change is not None and "undo_file" in given:
-        given["undo_file"] = change.undo_file
+    if "undo_file" in given:
+        given["undo_file"] = undo_file
     function = parser.function
     assert function is not None, "an operation is a command"
     code = function(*bound.args, **bound.kwargs)
     code = await code if isawaitable(code) else code
-    written = change.undo_file if change is not None and applies and change.undo_file.exists() else None
-    return Ran(captured.shown(), code or 0, written)
+    return Ran(captured.shown(), code or 0)
 
 
 def words_of(parser: CommandParser, values: Values) -> list[str]:

@@ -29,10 +29,6 @@ FAILED_SECONDS: Final = 1.0
 """Wait after a wrong password, for all who try: one of a hundred million takes years to guess."""
 
 
-class NotSignedIn(FirearrowError):
-    """A page of a cluster that needs a user."""
-
-
 class WrongPassword(FirearrowError):
     """A user or a password that the brokers do not know."""
 
