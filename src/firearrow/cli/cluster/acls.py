@@ -149,9 +149,8 @@ async def _put(
         if user_in(it, user) is None:
             raise WrongOptions(f"{it.server.broker} has no user {user!r}")
         acl = acl_in(it, user)
-        had = [one for policy in (acl.policies if acl is not None else None) or [] for one in policy.entries or []]
         text = _in_words(entry)
-        old = next((one for one in had if one.resource == entry.resource), None)
+        old = next((one for one in _entries(acl) if one.resource == entry.resource), None)
         if old == entry:
             return PlannedChange(text, None)
         make = admin.auth.create_acl if acl is None else admin.auth.update_acl
@@ -159,6 +158,10 @@ async def _put(
         return PlannedChange(f"{text}{replaced}", lambda address: make(address, new))
 
     return await change_all(admin, user, plan, AclUndo, output, undo_file, apply=apply)
+
+
+def _entries(acl: AuthAcl | None) -> list[AuthEntry]:
+    return [one for policy in (acl.policies if acl is not None else None) or [] for one in policy.entries or []]
 
 
 def _in_words(entry: AuthEntry) -> str:
@@ -182,9 +185,7 @@ async def remove(
     async with cluster.admin() as admin:
 
         def plan(it: Told) -> PlannedChange:
-            acl = acl_in(it, user)
-            had = [one for policy in (acl.policies if acl is not None else None) or [] for one in policy.entries or []]
-            old = [one for one in had if one.resource == wanted]
+            old = [one for one in _entries(acl_in(it, user)) if one.resource == wanted]
             if not old:
                 return PlannedChange("", None)
             text = f"no longer: {'; '.join(map(_in_words, old))}"

@@ -64,17 +64,7 @@ async def get_config(
     output: Output = PLAIN,
 ) -> None:
     """Show the effective configuration; of all brokers, unless options name servers."""
-    async with cluster.admin() as admin:
-        servers = await _servers(admin, broker, name_servers)
-        found = [(it, await _config(admin, it, name_servers)) for it in servers]
-    rows: list[list[Cell]] = [
-        [server, key, value]
-        for server, config in found
-        for key, value in sorted(config.items())
-        if matches(key, pattern)
-    ]
-    if not rows:
-        raise NothingFound(f"no key of the configuration matches {pattern!r}")
+    rows: list[list[Cell]] = [[*found] for found in await _matching(cluster, pattern, broker, name_servers)]
     output.show(Table("Configuration", GET, rows))
 
 
@@ -90,20 +80,31 @@ async def explain_config(
     output: Output = PLAIN,
 ) -> None:
     """Show the effective configuration with defaults and meanings, and which keys change while a server runs."""
-    async with cluster.admin() as admin:
-        servers = await _servers(admin, broker, name_servers)
-        found = [(it, await _config(admin, it, name_servers)) for it in servers]
     explained = _explained(NAMESRV) if name_servers else _explained(BROKER)
     rows: list[list[Cell]] = [
         [server, *_meant(key, value, explained.get(key))]
-        for server, config in found
+        for server, key, value in await _matching(cluster, pattern, broker, name_servers)
+    ]
+    at = EXPLAIN.index("state")
+    output.show(Table("Configuration", EXPLAIN, [row for row in rows if row[at] == OTHER or not different]))
+
+
+async def _matching(
+    cluster: ClusterOptions, pattern: str | None, broker: str | None, name_servers: bool
+) -> list[tuple[str, str, str]]:
+    """Give the servers, keys and values of all keys that match. Raises NothingFound if no key does."""
+    async with cluster.admin() as admin:
+        servers = await _servers(admin, broker, name_servers)
+        configs = [(it, await _config(admin, it, name_servers)) for it in servers]
+    found = [
+        (server, key, value)
+        for server, config in configs
         for key, value in sorted(config.items())
         if matches(key, pattern)
     ]
-    if not rows:
+    if not found:
         raise NothingFound(f"no key of the configuration matches {pattern!r}")
-    at = EXPLAIN.index("state")
-    output.show(Table("Configuration", EXPLAIN, [row for row in rows if row[at] == OTHER or not different]))
+    return found
 
 
 BROKER: Final = "broker"
