@@ -161,7 +161,7 @@ class Console:
             try:
                 user = self._sessions.user(request, name)
                 if user is None and self.clusters.needs_user(name):
-                    if request.url.path.startswith(f"/{name}/api"):
+                    if _is_for_programs(request, name):
                         return JSONResponse({"error": "a user of the cluster is needed: sign in"}, 401)
                     wanted = urlencode({"next": request.url.path} if request.method == "GET" else {})
                     return RedirectResponse(f"/{name}/sign-in?{wanted}", SEE_OTHER)
@@ -220,7 +220,7 @@ class Console:
         status = status_of(error)
         if status == UNFORESEEN:
             log.error("page failed", extra={"path": request.url.path}, exc_info=error)
-        if request.url.path.startswith(f"/{name}/api"):
+        if _is_for_programs(request, name):
             return JSONResponse({"error": sentence(error)}, status)
         return self._html(request, name, _failure(error))
 
@@ -320,6 +320,11 @@ class Console:
         context = self._context(view.request, view.cluster.name, page, view.cluster) | {TOKEN: ""}
         missing = self._templates.from_string(MISSING).render(missing=page.missing)
         return missing + "".join(template.blocks[LIVE](template.new_context(context)))
+
+
+def _is_for_programs(request: Request, name: str) -> bool:
+    """Return whether a request asks the API of a cluster, whose refusals are JSON."""
+    return f"{request.url.path}/".startswith(f"/{name}/api/")
 
 
 def _failure(error: Exception) -> Page:

@@ -214,11 +214,11 @@ class Clusters:
             self._clock,
             sampler,
             self._alerts[name],
-            target.credentials.access_key if target.credentials else None,
-            self._lake,
-            self._is_watcher(name, target.credentials),
-            self._webhook,
-            self._prometheus,
+            user=target.credentials.access_key if target.credentials else None,
+            lake=self._lake,
+            announces=self._is_watcher(name, target.credentials),
+            webhook=self._webhook,
+            prometheus=self._prometheus,
         )
         if self._watches:
             await stack.enter_async_context(_running(cluster.sampler.run(), cluster.watch_health()))
