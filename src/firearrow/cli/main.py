@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            return _run(sys.argv[1:] if arguments is None else list(arguments))
+            return _run(sys.argv[1:], is_process=True) if arguments is None else _run(arguments)
         except FirearrowError as error:
             print(f"firearrow: {error}", file=sys.stderr)
             return 1
@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
 
 
-def _run(words: Sequence[str]) -> int:
+def _run(words: Sequence[str], *, is_process: bool = False) -> int:
     if words and words[0] == "--version":
         print(f"firearrow {__version__}")
         return 0
@@ -62,6 +62,8 @@ def _run(words: Sequence[str]) -> int:
     try:
         parser, rest = parser_for([word for word in words if word not in HELP] if wants_help else words)
     finally:
+        if is_process:
+            gc.freeze()  # imports stay to the end, where one look for cycles in them is a tenth of a short command
         gc.enable()
     if wants_help:
         sys.stdout.write(parser.format_help())
