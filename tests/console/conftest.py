@@ -5,12 +5,13 @@ from __future__ import annotations
 import asyncio
 import re
 import socket
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 
 import httpx
 import pytest
 import uvicorn
+from starlette.applications import Starlette
 
 from firearrow.cli.cluster.options import ClusterOptions
 from firearrow.clock import SystemClock
@@ -63,17 +64,22 @@ def browsing(console: Console) -> Iterator[httpx.Client]:
         yield client
 
 
-@asynccontextmanager
-async def served(console: Console) -> AsyncIterator[str]:
+def served(console: Console) -> AbstractAsyncContextManager[str]:
     """Serve a console for an ``async with`` block; yield its address."""
+    return serving(console.application(), console.end_streams)
+
+
+@asynccontextmanager
+async def serving(application: Starlette, before_end: Callable[[], None] = lambda: None) -> AsyncIterator[str]:
+    """Serve an application for an ``async with`` block; yield its address."""
     with socket.create_server(("127.0.0.1", 0)) as listening:
-        config = uvicorn.Config(console.application(), log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
+        config = uvicorn.Config(application, log_level="warning", lifespan="on", timeout_graceful_shutdown=5)
         server = uvicorn.Server(config)
         task = asyncio.create_task(server.serve([listening]))
         try:
             yield f"http://127.0.0.1:{listening.getsockname()[1]}"
         finally:
-            console.end_streams()
+            before_end()
             server.should_exit = True
             await task
 

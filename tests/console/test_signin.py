@@ -49,6 +49,7 @@ def visitor(guarded: BlockingCluster, tmp_path: Path) -> Iterator[httpx.Client]:
 def test_nothing_is_shown_before_the_sign_in(visitor: httpx.Client) -> None:
     assert visitor.get("/cluster/brokers-of-others").url.path == "/cluster/brokers-of-others"
     assert visitor.get("/cluster/topics").url.path == "/cluster/sign-in"
+    assert visitor.get("/cluster/topics?q=a&sort=lag").url.params["next"] == "/cluster/topics?q=a&sort=lag"
     stream = visitor.get("/cluster/topics", headers={"accept": "text/event-stream"})
     assert stream.url.path == "/cluster/sign-in"
     assert visitor.get("/cluster/api/topic-list").status_code == 401
@@ -59,8 +60,8 @@ def test_a_user_signs_in_and_out(visitor: httpx.Client, tmp_path: Path) -> None:
     assert before.status_code == 403
     assert "do not know user" in before.text
     assert visitor.get("/cluster/topics").url.path == "/cluster/sign-in"
-    done = sign_in(visitor, ROOT, SECRET, "/cluster/topics")
-    assert (done.status_code, done.url.path) == (200, "/cluster/topics")
+    done = sign_in(visitor, ROOT, SECRET, "/cluster/topics?q=a")
+    assert (done.status_code, done.url.raw_path) == (200, b"/cluster/topics?q=a")
     assert f"{ROOT} · sign out" in done.text
     token = re.search(r'name="csrf" value="(\w+)"', done.text)
     assert token is not None

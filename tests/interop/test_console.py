@@ -14,6 +14,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
@@ -25,7 +26,9 @@ from firearrow.clock import SystemClock
 from firearrow.console.app import Console
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Clusters
+from firearrow.console.openid import Provider, Role, Settings
 from tests.console.conftest import served
+from tests.console.provider import CLIENT, provider
 from tests.interop.servers import SMALL_FILES, Server, serve
 from tests.interop.toolchain import browser as browser_files
 from tests.net.background import in_thread
@@ -349,3 +352,25 @@ def test_keys_lead_to_pages(visitor: Visitor) -> None:
     page.keyboard.type("letters")
     page.keyboard.press("Enter")
     expect(page.get_by_role("row").filter(has_text="letters")).to_have_count(1)
+
+
+def test_a_provider_of_another_site_signs_people_in(chromium: Browser, served_cluster: Server, tmp_path: Path) -> None:
+    """A session outlives the way over the provider's pages, and a link from there to a page."""
+    clock = SystemClock()
+    clusters = Clusters(ClusterOptions(name_server=served_cluster.namesrv), clock, needs_users=True)
+    with provider(claims={"preferred_username": "nina", "groups": ["staff"]}, asks=True) as fake:
+        settings = Settings(fake.issuer, CLIENT, roles=(Role("staff", read_only=True),))
+        asked = Provider(settings, clusters.names)
+        pages = Console(clusters, ChangeLog(tmp_path, clock), "key", clock, provider=asked)
+        with in_thread(lambda: served(pages)) as address, chromium.new_context(locale=LOCALE) as context:
+            page = context.new_page()
+            page.goto(f"{address}/cluster/topics")
+            page.get_by_role("link", name="Sign in with localhost").click()
+            page.get_by_role("link", name="Go on").click()
+            expect(page).to_have_url(f"{address}/cluster/topics")
+            expect(page.get_by_role("button", name="nina · sign out")).to_be_visible()
+            person = Visitor(page, address)
+            person.check()
+            page.goto(f"{fake.issuer}/link?{urlencode({'to': f'{address}/cluster/groups'})}")
+            page.get_by_role("link", name="Go on").click()
+            expect(page).to_have_url(f"{address}/cluster/groups")

@@ -10,8 +10,10 @@ import asyncio
 import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
+from functools import partial
 from importlib.resources import files
-from typing import Any, Final
+from secrets import token_urlsafe
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import quote, urlencode, urlsplit
 
 from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -33,12 +35,27 @@ from firearrow.clock import Clock
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster, Clusters
 from firearrow.console.forms import TOKEN, first, form_of, token_of
-from firearrow.console.page import NAVIGATION, UNFORESEEN, Busy, Follow, Make, Page, ReadOnly, View, made, status_of
+from firearrow.console.page import (
+    NAVIGATION,
+    UNFORESEEN,
+    Busy,
+    Declared,
+    Follow,
+    Make,
+    Page,
+    ReadOnly,
+    View,
+    made,
+    status_of,
+)
 from firearrow.console.pages import PAGES
-from firearrow.console.signin import Sessions
+from firearrow.console.signin import CALLBACK, LOCAL_HOSTS, NotAdmitted, Sessions, SignedIn
 from firearrow.console.vendored import asset
 from firearrow.errors import FirearrowError
 from firearrow.wire.signature import Credentials
+
+if TYPE_CHECKING:
+    from firearrow.console.openid import Provider
 
 log = logging.getLogger(__name__)
 
@@ -54,12 +71,20 @@ HEADERS: Final = {
 }
 FOREVER: Final = "public, max-age=31536000, immutable"
 STREAM: Final = "text/event-stream"
-LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
 SEE_OTHER: Final = 303
+SIGN_IN: Final = "sign in"
+WANTED: Final = "wanted"
+"""Key of a session: the state of a sign-in at the provider, the cluster, and the page that was wanted."""
+ADDRESS_MAX: Final = 1000
+"""Characters of a wanted page that a cookie has room for."""
+Answer = Callable[[Request, str], Awaitable[Response]]
+"""Function of a request below a cluster's name, and that name."""
 LINES: Final = frozenset(map(chr, range(0x20, 0x7F))) | {"\n", "\r", "\t"}
 LIVE: Final = "live"
 """Block of a template that moves."""
 STREAMS_MAX: Final = 500
+SESSION_LOOK_SECONDS: Final = 5.0
+"""Longest time that a stream outlives the session of its user."""
 MISSING: Final = "{{ parts.notes(missing) }}"
 
 
@@ -95,7 +120,10 @@ def _as_text(cell: Cell, column: str = "") -> str:
 
 
 class Console:
-    """Pages of some clusters. ``changes`` is the log, ``key`` signs cookies, ``hosts`` are its names."""
+    """Pages of some clusters. ``changes`` is the log, ``key`` signs cookies, ``hosts`` are its names.
+
+    ``provider`` is that of OpenID Connect, if there is one.
+    """
 
     def __init__(
         self,
@@ -106,8 +134,11 @@ class Console:
         hosts: Sequence[str] = LOCAL_HOSTS,
         *,
         read_only: bool = False,
+        provider: Provider | None = None,
     ) -> None:
         self.clusters: Final = clusters
+        self._clock: Final = clock
+        self._provider: Final = provider
         self._changes: Final = changes
         self._key: Final = key
         self._hosts: Final = frozenset(hosts)
@@ -116,22 +147,25 @@ class Console:
         self._templates: Final = environment()
         self._ended: Final = asyncio.Event()
         self._streams = 0
-        self._renderings: dict[tuple[Cluster, str, str], tuple[int, asyncio.Task[str]]] = {}
+        self._renderings: dict[tuple[Cluster, str, str, bool], tuple[int, asyncio.Task[str]]] = {}
 
     def application(self) -> Starlette:
         """Give the application."""
         routes: list[BaseRoute] = [
             Route("/", self._root),
             Route("/static/{name}", static),
-            Route("/{cluster}/sign-in", self._sign_in, methods=["GET", "POST"]),
-            Route("/{cluster}/sign-out", self._sign_out, methods=["POST"]),
+            *self._routes_of_provider(),
+            Route("/{cluster}/sign-in", self._of_cluster(self._sign_in), methods=["GET", "POST"]),
+            Route("/{cluster}/sign-out", self._of_cluster(self._sign_out), methods=["POST"]),
             Mount(
                 "/{cluster}",
-                routes=[Route(it.path, self._endpoint(it.make, it.follow), methods=it.methods) for it in PAGES],
+                routes=[Route(it.path, self._of_cluster(partial(self._page, it)), methods=it.methods) for it in PAGES],
             ),
         ]
+        # A strict cookie would not come with a link in a letter or with a provider's answer, and the sign-in page that
+        # follows would end the session. All that links of another site can begin is a GET, which changes nothing.
         session = Middleware(
-            SessionMiddleware, secret_key=self._key, session_cookie="firearrow", max_age=None, same_site="strict"
+            SessionMiddleware, secret_key=self._key, session_cookie="firearrow", max_age=None, same_site="lax"
         )
         application = Starlette(
             routes=routes,
@@ -153,64 +187,110 @@ class Console:
     async def _missing(self, request: Request, _: Exception) -> Response:
         return self._failed(request, self.clusters.first, NothingFound("There is no such page."))
 
-    def _endpoint(self, make: Make, follow: Follow | None) -> Callable[[Request], Awaitable[Response]]:
+    def _of_cluster(self, answer: Answer) -> Callable[[Request], Awaitable[Response]]:
+        """Give the endpoint of an address below a cluster's name."""
+
         async def endpoint(request: Request) -> Response:
             name = request.path_params["cluster"]
             if name not in self.clusters.names:
                 return self._failed(request, self.clusters.first, NothingFound(f"There is no cluster {name!r}."))
             try:
-                user = self._sessions.user(request, name)
-                if user is None and self.clusters.needs_user(name):
-                    if _is_for_programs(request, name):
-                        return JSONResponse({"error": "a user of the cluster is needed: sign in"}, 401)
-                    wanted = urlencode({"next": request.url.path} if request.method == "GET" else {})
-                    return RedirectResponse(f"/{name}/sign-in?{wanted}", SEE_OTHER)
-                if self._read_only and request.method != "GET":
-                    raise ReadOnly("This console only shows: it was started with --read-only.")
-                view = View(request, await self.clusters.get(name, user))
-                if STREAM in request.headers.get("accept", ""):
-                    if self._streams >= STREAMS_MAX:
-                        raise Busy(f"{STREAMS_MAX:,} pages are followed already, the most of this console.")
-                    return self._streamed(self._followed(view, follow) if follow else self._sampled(view, make))
-                page = await made(view, make)
-                return page if isinstance(page, Response) else self._html(request, name, page, view.cluster)
+                return await answer(request, name)
             except Exception as error:  # a reader gets a page with a sentence for any exception
                 return self._failed(request, name, error)
 
         return endpoint
 
-    async def _sign_in(self, request: Request) -> Response:
+    async def _page(self, declared: Declared, request: Request, name: str) -> Response:
+        user = self._sessions.user(request, name)
+        if user is None and self.clusters.needs_user(name):
+            if _is_for_programs(request, name):
+                return JSONResponse({"error": "a user of the cluster is needed: sign in"}, 401)
+            wanted = urlencode({"next": _address_of(request)} if request.method == "GET" else {})
+            return RedirectResponse(f"/{name}/sign-in?{wanted}", SEE_OTHER)
+        if self._only_shows(user) and request.method != "GET":
+            started = "This console only shows: it was started with --read-only."
+            raise ReadOnly(started if self._read_only else "Your role may only look: nothing is changed.")
+        view = View(request, await self.clusters.get(name, user.credentials if user else None), user)
+        if STREAM in request.headers.get("accept", ""):
+            if self._streams >= STREAMS_MAX:
+                raise Busy(f"{STREAMS_MAX:,} pages are followed already, the most of this console.")
+            follow = declared.follow
+            return self._streamed(view, self._followed(view, follow) if follow else self._sampled(view, declared.make))
+        page = await made(view, declared.make)
+        return page if isinstance(page, Response) else self._html(request, name, page, view.cluster)
+
+    def _only_shows(self, user: SignedIn | None) -> bool:
+        return self._read_only or (user is not None and user.read_only)
+
+    # --- Sign-in ---
+
+    async def _sign_in(self, request: Request, name: str) -> Response:
         """Ask for user and password, or check them and go on to the page that was wanted."""
-        name = request.path_params["cluster"]
-        if name not in self.clusters.names:
-            return self._failed(request, self.clusters.first, NothingFound(f"There is no cluster {name!r}."))
         if request.method == "GET":
-            context = {"trouble": "", "next": request.query_params.get("next", "")}
-            return self._html(request, name, Page("signin.html", "Sign in", context))
-        try:
-            values = await form_of(request)
-        except (WrongOptions, FirearrowError) as error:
-            return self._failed(request, name, error)
+            return self._sign_in_page(request, name, request.query_params.get("next", ""))
+        values = await form_of(request)
         user = Credentials(first(values, "user").strip(), first(values, "password"))
         wanted = first(values, "next")
-        log = self._changes.begin(user.access_key, name, "sign in", {})
+        log = self._changes.begin(user.access_key, name, SIGN_IN, {})
         try:
             await self._sessions.sign_in(request, name, self.clusters.target(name), user)
         except (OSError, FirearrowError) as error:
             self._changes.end(log, "failed", sentence(error))
-            context = {"trouble": sentence(error), "next": wanted}
-            return self._html(request, name, Page("signin.html", "Sign in", context, status=403))
+            return self._sign_in_page(request, name, wanted, error)
         self._changes.end(log, "done")
-        return RedirectResponse(wanted if wanted.startswith(f"/{name}/") else f"/{name}/", SEE_OTHER)
+        return _onward(name, wanted)
 
-    async def _sign_out(self, request: Request) -> Response:
-        name = request.path_params["cluster"]
-        try:
-            await form_of(request)
-        except (WrongOptions, FirearrowError) as error:
-            return self._failed(request, name, error)
+    def _sign_in_page(
+        self, request: Request, name: str, wanted: str, error: OSError | FirearrowError | None = None
+    ) -> Response:
+        trouble, status = ("", 200) if error is None else (sentence(error), 403)
+        provider = self._provider.host if self._provider is not None else None
+        context = {"trouble": trouble, "next": wanted, "provider": provider}
+        return self._html(request, name, Page("signin.html", "Sign in", context, status=status))
+
+    async def _sign_out(self, request: Request, name: str) -> Response:
+        await form_of(request)
         self._sessions.sign_out(request)
         return RedirectResponse(f"/{name}/sign-in", SEE_OTHER)
+
+    def _routes_of_provider(self) -> list[BaseRoute]:
+        if self._provider is None:
+            return []
+        ask = self._of_cluster(partial(self._ask, self._provider))
+        return [Route(CALLBACK, partial(self._called_back, self._provider)), Route("/{cluster}/sign-in/openid", ask)]
+
+    async def _ask(self, provider: Provider, request: Request, name: str) -> Response:
+        """Send a browser to the provider, and remember the wanted page."""
+        state, wanted = token_urlsafe(16), request.query_params.get("next", "")
+        try:
+            answer = await provider.ask(request, state)
+        except NotAdmitted as error:
+            return self._sign_in_page(request, name, wanted, error)
+        request.session[WANTED] = state, name, wanted if len(wanted) <= ADDRESS_MAX else ""
+        return answer
+
+    async def _called_back(self, provider: Provider, request: Request) -> Response:
+        """Let a person in whom the provider knows, to the page that was wanted."""
+        state, name, wanted = request.session.get(WANTED, ("", self.clusters.first, ""))
+        if not state or request.query_params.get("state") != state:
+            error = NotAdmitted("This sign-in has not begun in this browser, or another one began later: begin again.")
+            return self._sign_in_page(request, name, wanted, error)
+        del request.session[WANTED]
+        log = None
+        try:
+            person = await provider.person(request)
+            log = self._changes.begin(person.name, name, SIGN_IN, {})
+            users = provider.users(person, self._clock.monotonic())
+            if name not in users:
+                raise NotAdmitted(f"{person.name} has no role for the cluster {name}")
+        except NotAdmitted as error:
+            if log is not None:
+                self._changes.end(log, "failed", sentence(error))
+            return self._sign_in_page(request, name, wanted, error)
+        self._sessions.admit(request, users)
+        self._changes.end(log, "done")
+        return _onward(name, wanted)
 
     def _html(self, request: Request, name: str, page: Page, cluster: Cluster | None = None) -> HTMLResponse:
         template = self._templates.get_template(page.template)
@@ -235,11 +315,11 @@ class Console:
             "name_of_cluster": name,
             "cluster": cluster,
             "clusters": self.clusters.names,
-            "user": user.access_key if user is not None else None,
-            "read_only": self._read_only,
+            "user": user.name if user is not None else None,
+            "read_only": self._only_shows(user),
             "here": request.url.path.removeprefix(f"/{name}"),
             "csrf": token_of(request),
-            "address": quote(request.url.path) + (f"?{request.url.query}" if request.url.query else ""),
+            "address": _address_of(request),
         }
         assert not frame.keys() & page.context.keys(), "a page has names of its own"
         return {**page.context, **frame}
@@ -250,25 +330,28 @@ class Console:
         """End all streams, before the server waits for their browsers."""
         self._ended.set()
 
-    def _streamed(self, parts: AsyncGenerator[str, None]) -> Response:
-        """Send moving parts as events until the browser goes away, or the server ends."""
+    def _streamed(self, view: View, parts: AsyncGenerator[str, None]) -> Response:
+        """Send moving parts as events until the browser goes away, its session ends, or the server does."""
 
         async def events() -> AsyncIterator[str]:
             self._streams += 1
             try:
                 async with aclosing(parts):
-                    while (html := await self._unless_ended(anext(parts, None))) is not None:
+                    while (html := await self._coming(view, parts)) is not None:
                         yield "".join(f"data: {line}\n" for line in html.splitlines()) + "\n"
             finally:
                 self._streams -= 1
 
         return StreamingResponse(events(), media_type=STREAM, headers={"Cache-Control": "no-store", "Vary": "Accept"})
 
-    async def _unless_ended(self, coming: Awaitable[str | None]) -> str | None:
-        """Wait for the next part of a stream; None at the end of the server."""
-        part, ended = asyncio.ensure_future(coming), asyncio.create_task(self._ended.wait())
+    async def _coming(self, view: View, parts: AsyncGenerator[str, None]) -> str | None:
+        """Wait for the next part of a stream; None at its end, and when the session or the server ends."""
+        part, ended = asyncio.ensure_future(anext(parts, None)), asyncio.create_task(self._ended.wait())
         try:
-            await asyncio.wait([part, ended], return_when=asyncio.FIRST_COMPLETED)
+            while not (part.done() or ended.done()):
+                await asyncio.wait([part, ended], timeout=SESSION_LOOK_SECONDS, return_when=asyncio.FIRST_COMPLETED)
+                if self._sessions.user(view.request, view.cluster.name) != view.signed_in:
+                    return None
             return part.result() if part.done() else None
         finally:
             part.cancel()
@@ -297,7 +380,7 @@ class Console:
 
     async def _moving(self, view: View, make: Make, number: int) -> str:
         """Render the moving part of a page once for all browsers of a user, so without a session's token."""
-        key = (view.cluster, view.request.url.path, view.request.url.query)
+        key = (view.cluster, view.request.url.path, view.request.url.query, self._only_shows(view.signed_in))
         known = self._renderings.get(key)
         if known is None or known[0] < number:
             self._renderings = {
@@ -320,6 +403,16 @@ class Console:
         context = self._context(view.request, view.cluster.name, page, view.cluster) | {TOKEN: ""}
         missing = self._templates.from_string(MISSING).render(missing=page.missing)
         return missing + "".join(template.blocks[LIVE](template.new_context(context)))
+
+
+def _address_of(request: Request) -> str:
+    """Give the path and the query of a request."""
+    return quote(request.url.path) + (f"?{request.url.query}" if request.url.query else "")
+
+
+def _onward(name: str, wanted: str) -> Response:
+    """Go on to the page of a cluster that was wanted before the sign-in."""
+    return RedirectResponse(wanted if wanted.startswith(f"/{name}/") else f"/{name}/", SEE_OTHER)
 
 
 def _is_for_programs(request: Request, name: str) -> bool:

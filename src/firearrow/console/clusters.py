@@ -65,7 +65,6 @@ class Cluster:
     clock: Clock
     sampler: Sampler
     alerts: Alerts
-    user: str | None = None
     lake: str | None = None
     """Directory or URI of typed tables."""
     announces: bool = False
@@ -214,7 +213,6 @@ class Clusters:
             self._clock,
             sampler,
             self._alerts[name],
-            user=target.credentials.access_key if target.credentials else None,
             lake=self._lake,
             announces=self._is_watcher(name, target.credentials),
             webhook=self._webhook,

@@ -5,9 +5,10 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from collections.abc import Sequence
 from pathlib import Path
 from secrets import token_hex
-from typing import Annotated, Final
+from typing import TYPE_CHECKING, Annotated, Final
 
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.parameters import own_files, switch, valued
@@ -19,6 +20,9 @@ from firearrow.console.changes import ChangeLog
 from firearrow.errors import CannotListen, ConfigError
 from firearrow.files import for_the_user_alone, naming
 from firearrow.net.address import endpoint
+
+if TYPE_CHECKING:
+    from firearrow.console.openid import Provider
 
 State = Annotated[
     Path | None, valued("DIR", "directory of the log of changes and of undo files (default: below ~/.local/state)")
@@ -35,6 +39,9 @@ async def console(
         tuple[str, ...], valued("HOST", "also answer to this name of the host; may be repeated", name="--name")
     ] = (),
     read_only: Annotated[bool, switch("change nothing; other addresses than 127.0.0.1 then need no users")] = False,
+    openid: Annotated[
+        Path | None, valued("FILE", "TOML with a provider of OpenID Connect, and what its roles may do", own_files)
+    ] = None,
     webhook: Annotated[str | None, valued("URL", "post alerts as JSON to this URL, each change of one once")] = None,
     prometheus: Annotated[
         str | None, valued("URL", "Prometheus that scrapes the brokers, for a history of more than an hour")
@@ -48,10 +55,11 @@ async def console(
 ) -> None:
     """Serve the console: pages of a cluster for a browser."""
     try:
-        from firearrow.console.app import LOCAL_HOSTS, Console
+        from firearrow.console.app import Console
         from firearrow.console.clusters import Clusters
         from firearrow.console.prometheus import Prometheus
         from firearrow.console.serving import ConsoleServer
+        from firearrow.console.signin import LOCAL_HOSTS
         from firearrow.console.webhook import Webhook
     except ModuleNotFoundError as error:
         raise ConfigError(f"the console needs {error.name}: pip install 'firearrow[console]'") from None
@@ -61,13 +69,14 @@ async def console(
     clusters = Clusters(
         cluster,
         clock,
-        needs_users=host not in LOCAL_HOSTS and not read_only,
+        needs_users=openid is not None or (host not in LOCAL_HOSTS and not read_only),
         lake=lake,
         webhook=None if webhook is None else Webhook(webhook, clock),
         state=directory,
         prometheus=None if prometheus is None else Prometheus(prometheus, clock),
     )
-    pages = Console(clusters, changes, key_in(directory), clock, hosts, read_only=read_only)
+    provider = None if openid is None else _provider(openid, clusters.names)
+    pages = Console(clusters, changes, key_in(directory), clock, hosts, read_only=read_only, provider=provider)
     with _listening(host, port, inherited) as listening:
         server = ConsoleServer(pages.application(), pages.end_streams)
         if inherited is None:
@@ -107,6 +116,14 @@ async def mcp(
     with _listening(HOST, http, None) as listening:
         print(f"mcp http://{endpoint(HOST, listening.getsockname()[1])}/mcp", flush=True)
         await ConsoleServer(server.streamable_http_app(host=HOST)).serve([listening])
+
+
+def _provider(path: Path, clusters: Sequence[str]) -> Provider:
+    try:
+        from firearrow.console.openid import Provider, load
+    except ModuleNotFoundError as error:
+        raise ConfigError(f"OpenID Connect needs {error.name}: pip install 'firearrow[openid]'") from None
+    return Provider(load(path, clusters), clusters)
 
 
 def _listening(host: str, port: int, inherited: int | None) -> socket.socket:

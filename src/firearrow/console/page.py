@@ -18,6 +18,7 @@ from firearrow.console.clusters import Cluster
 from firearrow.console.forms import Foreign
 from firearrow.console.operations import OPERATIONS, Ran, run
 from firearrow.console.prometheus import SPANS, NoHistory
+from firearrow.console.signin import NotAdmitted, SignedIn
 from firearrow.console.views import TableView, path_to, view
 from firearrow.errors import BrokerError, FirearrowError, NotFound
 from firearrow.wire.codes import ResponseCode
@@ -58,6 +59,7 @@ class View:
 
     request: Request
     cluster: Cluster
+    signed_in: SignedIn | None = None
 
     @property
     def changes(self) -> ChangeLog:
@@ -68,7 +70,7 @@ class View:
     @property
     def user(self) -> str:
         """Name in the log of changes."""
-        return self.cluster.user or LOCAL
+        return self.signed_in.name if self.signed_in is not None else LOCAL
 
     @property
     def query(self) -> Mapping[str, str]:
@@ -158,7 +160,7 @@ def status_of(error: Exception) -> int:
         return 400
     if isinstance(error, NotFound | NothingFound):
         return 404
-    if isinstance(error, Foreign | ReadOnly) or (
+    if isinstance(error, Foreign | ReadOnly | NotAdmitted) or (
         isinstance(error, BrokerError) and error.code == ResponseCode.NO_PERMISSION
     ):
         return 403

@@ -1,16 +1,18 @@
 """Sign-in: users of the cluster's own access control, whose rights the brokers apply to each request of their pages.
 
-A cluster needs a sign-in if the console listens on another address than this machine's own, or if the context has a
-user: the console never acts with the rights of that user for somebody who has not shown its password. Passwords are
-kept in memory until the session ends; a cookie only has the number of the session.
+A cluster needs a sign-in if the console listens on another address than this machine's own, if the context has a user,
+or if there is a provider of OpenID Connect (`openid`). A browser acts as a user only after its password was shown, or
+with a role for it. Passwords are kept in memory until the session ends; a cookie only has the number of the session.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from secrets import token_urlsafe
-from typing import Final
+from typing import Final, NamedTuple
 
 from starlette.requests import Request
 
@@ -22,6 +24,10 @@ from firearrow.clock import Clock
 from firearrow.errors import FirearrowError
 from firearrow.wire.signature import Credentials
 
+LOCAL_HOSTS: Final = ("127.0.0.1", "localhost", "::1")
+"""Names by which a machine reaches itself alone."""
+CALLBACK: Final = "/openid/callback"
+"""Address to which a provider of OpenID Connect sends browsers back."""
 SESSION: Final = "session"
 IDLE_SECONDS: Final = 12 * 60 * 60.0
 SESSIONS_MAX: Final = 10_000
@@ -29,13 +35,29 @@ FAILED_SECONDS: Final = 1.0
 """Wait after a wrong password, for all who try: one of a hundred million takes years to guess."""
 
 
-class WrongPassword(FirearrowError):
+class NotAdmitted(FirearrowError):
+    """A sign-in that failed."""
+
+
+class WrongPassword(NotAdmitted):
     """A user or a password that the brokers do not know."""
+
+
+class SignedIn(NamedTuple):
+    """Somebody in a cluster: the name for the log of changes, and the user as whom the console asks the brokers.
+
+    The sign-in ends at the monotonic time ``until``, in seconds.
+    """
+
+    name: str
+    credentials: Credentials | None = None
+    read_only: bool = False
+    until: float = math.inf
 
 
 @dataclass(slots=True)
 class _Session:
-    users: dict[str, Credentials] = field(default_factory=dict)
+    users: dict[str, SignedIn] = field(default_factory=dict)
     seen: float = 0.0
 
 
@@ -47,13 +69,14 @@ class Sessions:
         self._sessions: dict[str, _Session] = {}
         self._trying = asyncio.Lock()
 
-    def user(self, request: Request, cluster: str) -> Credentials | None:
-        """Give the user of a browser in a cluster; None before a sign-in."""
-        session = self._sessions.get(request.session.get(SESSION, ""))
-        if session is None or self._clock.monotonic() - session.seen > IDLE_SECONDS:
+    def user(self, request: Request, cluster: str) -> SignedIn | None:
+        """Give the user of a browser in a cluster; None before a sign-in, and after its end."""
+        session, now = self._sessions.get(request.session.get(SESSION, "")), self._clock.monotonic()
+        if session is None or now - session.seen > IDLE_SECONDS:
             return None
-        session.seen = self._clock.monotonic()
-        return session.users.get(cluster)
+        session.seen = now
+        user = session.users.get(cluster)
+        return user if user is not None and now < user.until else None
 
     async def sign_in(self, request: Request, cluster: str, target: Target, user: Credentials) -> None:
         """Let a browser act as a user. Raises WrongPassword, or FirearrowError if no password can be checked."""
@@ -63,10 +86,14 @@ class Sessions:
             except WrongPassword:
                 await asyncio.sleep(FAILED_SECONDS)
                 raise
-        session = self._sessions.get(request.session.get(SESSION, ""), _Session())
-        session.users[cluster], session.seen = user, self._clock.monotonic()
+        self.admit(request, {cluster: SignedIn(user.access_key, user)})
+
+    def admit(self, request: Request, users: Mapping[str, SignedIn]) -> None:
+        """Let a browser act as the users of some clusters, in a session with a new number."""
+        session = self._sessions.pop(request.session.pop(SESSION, ""), _Session())
+        session.users.update(users)
+        session.seen = self._clock.monotonic()
         number = token_urlsafe(32)  # a number from before the sign-in may be known to others
-        self._sessions.pop(request.session.pop(SESSION, ""), None)
         self._sessions[number] = session
         request.session[SESSION] = number
         while len(self._sessions) > SESSIONS_MAX:

@@ -52,15 +52,7 @@ class Context(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
 
     def credentials(self) -> Credentials | None:
         """Give the user of the context, with the secret; ConfigError if the secret is missing."""
-        if self.access_key is None:
-            return None
-        if self.secret_file is not None:
-            return Credentials(self.access_key, secret_in(Path(self.secret_file)))
-        secret = os.environ.get(self.secret_env or "")
-        if not secret:
-            where = f"{self.secret_env} is not set" if self.secret_env else "none is named"
-            raise ConfigError(f"the secret of access key {self.access_key!r}: {where}")
-        return Credentials(self.access_key, secret)
+        return credentials_of(self.access_key, self.secret_env, self.secret_file)
 
     def encryption(self) -> Tls | None:
         """Give the TLS settings; None without encryption."""
@@ -68,6 +60,19 @@ class Context(msgspec.Struct, frozen=True, rename="kebab", omit_defaults=True):
             return None
         files = (self.tls_ca, self.tls_certificate, self.tls_key)
         return Tls(*files, verify=self.tls_verify)
+
+
+def credentials_of(access_key: str | None, secret_env: str | None, secret_file: str | None) -> Credentials | None:
+    """Give a user with the secret, from a file or a variable; None without a name, ConfigError if it is missing."""
+    if access_key is None:
+        return None
+    if secret_file is not None:
+        return Credentials(access_key, secret_in(Path(secret_file)))
+    secret = os.environ.get(secret_env or "")
+    if not secret:
+        where = f"{secret_env} is not set" if secret_env else "none is named"
+        raise ConfigError(f"the secret of access key {access_key!r}: {where}")
+    return Credentials(access_key, secret)
 
 
 class Contexts(msgspec.Struct, frozen=True, omit_defaults=True):
