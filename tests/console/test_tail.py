@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import aclosing, asynccontextmanager, contextmanager
+from threading import Event
 
 import httpx
 import pytest
@@ -21,6 +23,7 @@ from firearrow.testing import BlockingCluster
 from tests.client.diagnosis.sending import send
 
 PAGE = "/cluster/topics/orders/tail"
+PAUSE_SECONDS = 0.05
 
 
 def events(answer: httpx.Response) -> Iterator[str]:
@@ -33,6 +36,24 @@ def events(answer: httpx.Response) -> Iterator[str]:
             text = ""
 
 
+@contextmanager
+def again_and_again(send_some: Callable[[], object]) -> Iterator[None]:
+    """Send during a ``with`` block: what arrives before the first pull of a tail is not new to it."""
+    with ThreadPoolExecutor(1) as pool:
+        ended = Event()
+
+        def run() -> None:
+            while not ended.wait(PAUSE_SECONDS):
+                send_some()
+
+        running = pool.submit(run)
+        try:
+            yield
+        finally:
+            ended.set()
+            running.result()
+
+
 def test_new_messages_that_pass_the_filters_come_at_once(cluster: BlockingCluster, browser: httpx.Client) -> None:
     assert "Waiting for new messages." in browser.get(PAGE).text
     stream = {"accept": "text/event-stream"}
@@ -42,12 +63,13 @@ def test_new_messages_that_pass_the_filters_come_at_once(cluster: BlockingCluste
     ):
         found = events(answer)
         assert "No message has arrived yet." in next(found)
-        for number in range(50):  # until the pulls have begun
-            producer.send("orders", f"filtered {number}", properties={"a": "2"})
-            producer.send("orders", f"wanted {number}", properties={"a": "1"})
-            if number:
-                break
-        text = next(text for text in found if "wanted" in text)
+
+        def send_both() -> None:
+            producer.send("orders", "filtered", properties={"a": "2"})
+            producer.send("orders", "wanted", properties={"a": "1"})
+
+        with again_and_again(send_both):
+            text = next(text for text in found if "wanted" in text)
     assert "filtered" not in text
 
 
@@ -78,10 +100,8 @@ def test_a_tail_counts_as_nothing_and_ends_with_its_last_browser(cluster: Blocki
             open_tails = Tails()
             subject = Subject("orders", Wanted())
             async with aclosing(open_tails.follow(admin, subject, found)) as pictures:
-                tail = await anext(pictures)
-                while not tail.read:
-                    await asyncio.to_thread(send, cluster.name_server, "orders", 1)
-                    tail = await anext(pictures)
+                with again_and_again(lambda: send(cluster.name_server, "orders", 1)):
+                    tail = await anext(picture async for picture in pictures if picture.read)
                 assert (await first(open_tails, admin, found, subject)) is tail
                 [task] = open_tails.tasks()
             with pytest.raises(asyncio.CancelledError):
