@@ -97,7 +97,7 @@ def test_no_operation_runs_a_server_or_reads_a_file(browser: httpx.Client) -> No
 def test_a_log_survives_a_kill_in_its_last_line(tmp_path: Path) -> None:
     log = ChangeLog(tmp_path, HandClock())
     first = log.begin("nina", "c", "topic delete", {"topic": ["t"], "password": ["p"]})
-    log.end(first, "done")
+    log.done(first)
     log.begin("nina", "c", "topic create", {"topic": ["u"]})
     path = tmp_path / "changes.jsonl"
     path.write_bytes(path.read_bytes()[:-20])

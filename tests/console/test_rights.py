@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
 
+from firearrow.cli.cluster.options import ACCESS_KEY, SECRET_KEY
 from firearrow.client.admin import Admin
 from firearrow.client.blocking import Producer
 from firearrow.testing import BlockingCluster, EmbeddedCluster
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.signature import Credentials
 from tests.console.conftest import browsing, sign_in
+from tests.console.test_agents import agent, call
 from tests.console.test_signin import ROOT, SECRET, USERS, console
 
 POOR, WORD = "visitor", "another of twelve"
@@ -135,3 +139,37 @@ def test_message_files_are_refused(root: httpx.Client, poor: httpx.Client) -> No
             answer = poor.get(f"/cluster{path}{kind}")
             assert BODY not in answer.text, (path, kind)
             assert answer.status_code in (403, 404), (path, kind, answer.status_code)
+
+
+def test_an_agent_may_do_no_more_than_its_user(
+    root: httpx.Client, guarded: BlockingCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(ACCESS_KEY, POOR)
+    monkeypatch.setenv(SECRET_KEY, WORD)
+    refused: list[tuple[str, dict[str, Any]]] = [
+        ("topic_stats", {"topic": "secrets"}),
+        ("message_list", {"topic": "secrets"}),
+        ("message_list", {"topic": "secrets", "key": "k"}),
+        ("sql", {"query": "SELECT body FROM secrets"}),
+        ("config_get", {"broker": "broker-a"}),
+        ("topic_delete", {"topic": "secrets", "apply": True}),
+        ("message_send", {"topic": "secrets", "body": "x", "apply": True}),
+        ("acl_allow", {"user": POOR, "resource": "Topic:secrets", "action": ["all"], "apply": True}),
+    ]
+
+    async def main() -> None:
+        async with agent(guarded, tmp_path, "--allow-changes") as session:
+            for name, values in refused:
+                ok, why = await call(session, name, **values)
+                assert not ok, (name, why)
+                assert "permission" in why or "No acl config" in why, (name, why)
+            _, found = await call(session, "user_list")
+            assert found["rows"] == []
+            assert "no permission" in found["notes"][0]
+            ok, found = await call(session, "topic_stats", topic="mine")
+            assert ok, found
+
+    asyncio.run(main())
+    log = (tmp_path / "changes.jsonl").read_text()
+    assert log.count('"state":"failed"') == 3
+    assert WORD not in log

@@ -19,7 +19,7 @@ from firearrow import __version__
 from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.parameters import WrongOptions
 from firearrow.console.applying import apply
-from firearrow.console.changes import ChangeLog
+from firearrow.console.changes import FAILED, ChangeLog
 from firearrow.console.clusters import Cluster, Clusters
 from firearrow.console.operations import OPERATIONS, Operation, Ran, run, summary_of
 from firearrow.console.schemas import schema_of, values_of
@@ -97,7 +97,8 @@ class Agents:
             said = f"there is no cluster or tool {error}" if isinstance(error, KeyError) else sentence(error)
             return types.CallToolResult(content=[types.TextContent(text=said)], is_error=True)
         text = json.dumps(answer, ensure_ascii=False)
-        return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=answer)
+        failed = answer.get("state") == FAILED
+        return types.CallToolResult(content=[types.TextContent(text=text)], structured_content=answer, is_error=failed)
 
     async def _answer(self, name: str, given: dict[str, Any], agent: str) -> dict[str, Any]:
         operation = self._operations[name]

@@ -236,9 +236,9 @@ class Console:
         try:
             await self._sessions.sign_in(request, name, self.clusters.target(name), user)
         except (OSError, FirearrowError) as error:
-            self._changes.end(log, "failed", sentence(error))
+            self._changes.failed(log, sentence(error))
             return self._sign_in_page(request, name, wanted, error)
-        self._changes.end(log, "done")
+        self._changes.done(log)
         return _onward(name, wanted)
 
     def _sign_in_page(
@@ -286,10 +286,10 @@ class Console:
                 raise NotAdmitted(f"{person.name} has no role for the cluster {name}")
         except NotAdmitted as error:
             if log is not None:
-                self._changes.end(log, "failed", sentence(error))
+                self._changes.failed(log, sentence(error))
             return self._sign_in_page(request, name, wanted, error)
         self._sessions.admit(request, users)
-        self._changes.end(log, "done")
+        self._changes.done(log)
         return _onward(name, wanted)
 
     def _html(self, request: Request, name: str, page: Page, cluster: Cluster | None = None) -> HTMLResponse:

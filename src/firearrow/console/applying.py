@@ -35,12 +35,14 @@ async def apply(
     try:
         ran = await run(operation, values, cluster.options, changes.undo_file(log.id), file)
     except (WrongOptions, FirearrowError, OSError) as error:
-        changes.end(log, "failed", sentence(error))
+        changes.failed(log, sentence(error))
         return Applied(log, trouble=log.reason)
     except BaseException as error:
-        changes.end(log, "failed", f"ended by {type(error).__name__}")
+        changes.failed(log, f"ended by {type(error).__name__}")
         raise
-    notes = [table.note for table in ran.tables] if ran.code else []
-    changes.end(log, "failed" if ran.code else "done", "; ".join(notes))
+    if ran.code:
+        changes.failed(log, "; ".join(table.note for table in ran.tables))
+    else:
+        changes.done(log)
     await cluster.sampler.look()
     return Applied(log, ran)

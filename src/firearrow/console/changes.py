@@ -26,6 +26,8 @@ SECRETS: Final = ("password", "secret", "token")
 HIDDEN: Final = "(hidden)"
 BODY_CHARACTERS: Final = 200
 BEGUN: Final = "begun"
+DONE: Final = "done"
+FAILED: Final = "failed"
 
 
 class LoggedChange(msgspec.Struct, kw_only=True, rename="camel"):
@@ -72,8 +74,15 @@ class ChangeLog:
         self._write(change)
         return change
 
-    def end(self, change: LoggedChange, state: str, reason: str = "") -> None:
-        """Log the outcome of a change."""
+    def done(self, change: LoggedChange) -> None:
+        """Log that a change is done."""
+        self._end(change, DONE)
+
+    def failed(self, change: LoggedChange, reason: str) -> None:
+        """Log that a change has failed, at all or at some servers."""
+        self._end(change, FAILED, reason)
+
+    def _end(self, change: LoggedChange, state: str, reason: str = "") -> None:
         change.state, change.reason = state, reason
         change.undo = change.id if self.undo_file(change.id).exists() else None
         self._write(change)

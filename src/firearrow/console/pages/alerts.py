@@ -109,10 +109,10 @@ async def change(view: View) -> Response:
     try:
         _carry_out(view, fields)
     except ConfigError as error:
-        view.changes.end(log, "failed", str(error))
+        view.changes.failed(log, str(error))
         where = _asking(fault=str(error))
     else:
-        view.changes.end(log, "done")
+        view.changes.done(log)
         await view.cluster.check_health()
     return RedirectResponse(f"{view.href('alerts')}{where}", 303)
 

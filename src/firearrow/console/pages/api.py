@@ -14,6 +14,7 @@ from starlette.responses import JSONResponse
 from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.parameters import WrongOptions
 from firearrow.console.applying import apply
+from firearrow.console.changes import DONE
 from firearrow.console.forms import body_of, check_origin, grouped
 from firearrow.console.operations import OPERATIONS, Operation, Ran, run, summary_of
 from firearrow.console.page import Declared, View, status_of
@@ -71,7 +72,7 @@ async def change(view: View) -> JSONResponse:
         return _refused(error)
     if done.ran is None:
         return JSONResponse({"error": done.trouble}, 409)
-    return _rows(done.ran, 200 if done.log.state == "done" else 409)
+    return _rows(done.ran, 200 if done.log.state == DONE else 409)
 
 
 async def _object(view: View) -> dict[str, Any]:
