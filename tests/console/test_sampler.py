@@ -1,12 +1,17 @@
-"""The sampler of a cluster."""
+"""The pace of samples and of checks."""
 
 from __future__ import annotations
 
 import asyncio
 from itertools import count
 
+import pytest
+
+from firearrow.cli.cluster.options import ClusterOptions
 from firearrow.client.admin import Admin
 from firearrow.clock import SystemClock
+from firearrow.console import clusters
+from firearrow.console.clusters import Clusters
 from firearrow.console.sampler import Sampler
 
 
@@ -32,3 +37,18 @@ def test_a_machine_that_stalls_has_samples_as_often_as_another() -> None:
             await asyncio.gather(running, return_exceptions=True)
 
     asyncio.run(two_samples())
+
+
+def test_a_slow_look_at_the_health_delays_no_later_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(clusters, "HEALTH_SECONDS", 0.0)
+
+    async def two_looks() -> None:
+        opened = Clusters(ClusterOptions(name_server="127.0.0.1:1"), StallingClock())
+        async with opened.running(), asyncio.timeout(60):
+            cluster = await opened.get(opened.first)
+            looks = {id(cluster.health): cluster.health}
+            while len(looks) < 3:
+                await asyncio.sleep(0.01)
+                looks[id(cluster.health)] = cluster.health
+
+    asyncio.run(two_looks())
