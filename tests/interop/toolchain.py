@@ -30,6 +30,7 @@ HERE = Path(__file__).parent
 JAVA_SOURCES = HERE / "java"
 GO_SOURCES = HERE / "go"
 ICEBERG_SOURCES = HERE / "icebergcatalog"
+YARN_SOURCES = HERE / "miniyarn"
 GRPC_JAVA_SOURCES = HERE / "grpcclients" / "java"
 GRPC_GO_SOURCES = HERE / "grpcclients" / "go"
 GRPC_NODE_SOURCES = HERE / "grpcclients" / "node"
@@ -77,6 +78,13 @@ def iceberg_catalog_command(warehouse: Path) -> list[str]:
     home = _cached("interop-iceberg", _fingerprint(sources), partial(_build_java, sources))
     main = "org.apache.iceberg.rest.RestCatalogServer"
     return ["java", *JVM_QUICK_START, "-cp", f"{home / 'lib'}/*", main, f"file://{warehouse}"]
+
+
+def yarn_command(clients: Path) -> list[str]:
+    """Return the command that runs YARN, with the settings of its clients in a directory, and then prints a line."""
+    require("java", "javac", "mvn")
+    home = _cached("interop-yarn", _fingerprint(YARN_SOURCES), partial(_build_java, YARN_SOURCES))
+    return ["java", *JVM_QUICK_START, "-cp", f"{home / 'lib'}/*", "interop.MiniYarn", str(clients)]
 
 
 def grpc_java_command(directory: Path) -> list[str]:
@@ -240,7 +248,8 @@ def build_all() -> None:
     """Build all programs: those that tests need first come first, and what takes two minutes comes last."""
     builds: tuple[Callable[[], object], ...] = (
         *(java_build, go_program, partial(grpc_java_command, Path()), grpc_go_program, grpc_node_command, browser),
-        *(kombu_suite, partial(iceberg_catalog_command, Path()), h2spec_program, grpc_rust_program),
+        *(kombu_suite, partial(iceberg_catalog_command, Path()), partial(yarn_command, Path())),
+        *(h2spec_program, grpc_rust_program),
     )
     for build in builds:
         if build is grpc_rust_program:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -21,6 +22,7 @@ from typing import Any
 
 import pyspark
 
+from tests.interop.toolchain import yarn_command
 from tests.spark.javaoptions import FAST_START, java_options
 
 SPARK_HOME = Path(pyspark.__file__).parent
@@ -48,11 +50,43 @@ def standalone(directory: Path, workers: int) -> Iterator[str]:
 
 
 @contextmanager
+def yarn(directory: Path) -> Iterator[dict[str, str]]:
+    """Run YARN with two nodes for a ``with`` block; gives the variables of a driver."""
+    clients = directory / "clients"
+    clients.mkdir(parents=True)
+    java = Path(shutil.which("java") or "java").resolve()
+    variables = {"JAVA_HOME": str(java.parents[1])}
+    with (
+        (directory / "log").open("w") as log,
+        subprocess.Popen(
+            yarn_command(clients), stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=log, text=True, cwd=directory,
+            env=_of_hosts() | variables,
+        ) as process,
+    ):  # fmt: skip
+        assert process.stdin is not None
+        assert process.stdout is not None
+        try:
+            for line in process.stdout:
+                if line == "ready\n":
+                    break
+            else:
+                raise AssertionError(f"YARN ended early:\n{(directory / 'log').read_text()[-3000:]}")
+            yield variables | {"HADOOP_CONF_DIR": str(clients)}
+        finally:
+            process.stdin.close()
+            process.wait(START_TIMEOUT_S)
+
+
+def _of_hosts() -> dict[str, str]:
+    """Variables of a host, which has none of those of the driver."""
+    return {key: value for key, value in os.environ.items() if not key.startswith(_OF_DRIVER)}
+
+
+@contextmanager
 def _daemon(home: Path, ready: re.Pattern[str], name: str, *arguments: str) -> Iterator[str]:
     home.mkdir()
     command = [str(SPARK_HOME / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}"]
-    inherited = {key: value for key, value in os.environ.items() if not key.startswith(_OF_DRIVER)}
-    environment = inherited | {
+    environment = _of_hosts() | {
         "SPARK_HOME": str(SPARK_HOME),
         "SPARK_LOCAL_DIRS": str(home / "local"),
         "SPARK_LOCAL_IP": "127.0.0.1",

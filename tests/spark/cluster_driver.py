@@ -14,7 +14,7 @@ import signal
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager, redirect_stderr
+from contextlib import contextmanager, redirect_stderr, redirect_stdout
 from functools import partial
 from hashlib import sha256
 from io import StringIO
@@ -163,7 +163,8 @@ def sent(spark: SparkSession, options: dict[str, str], count: int, kill: str) ->
 
 def report(spark: SparkSession, words: Sequence[str], kill: str = "", small: bool = True) -> dict[str, Any]:
     """The tables of a job of ``firearrow pipeline``; without ``small``, executors read the source."""
-    with _killing(kill), _changed(reading, "MESSAGES_MAX", reading.MESSAGES_MAX if small else 0):
+    most = reading.MESSAGES_MAX if small else 0
+    with _killing(kill), _changed(reading, "MESSAGES_MAX", most), redirect_stdout(sys.stderr):  # alerts are printed
         found = report_of(order_of(list(words)), spark)
     return {table.title: json.loads(json.dumps(table.rows, default=str)) for table in found.tables}
 
@@ -193,17 +194,24 @@ def _totals(messages: DataFrame) -> Totals:
 
 @contextmanager
 def _killing(mark: str) -> Iterator[None]:
-    """Let the first executor that does a piece of a job, or reads a table of a report, die at it."""
-    table = reading.Reader.table
+    """Let the first executor that does a piece of a job, or reads a table or a stream of a report, die at it."""
+    table, stream = reading.Reader.table, reading.Reader.stream
     run = workers_of_jobs.SparkWorkers.run
 
     def dying_table(self: reading.Reader, *names: Any, **more: Any) -> DataFrame:
         return _dying(table(self, *names, **more), mark)
 
+    def dying_stream(self: reading.Reader, *names: Any, **more: Any) -> DataFrame:
+        return _dying(stream(self, *names, **more), mark)
+
     def dying_run(self: workers_of_jobs.SparkWorkers, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
         return run(self, partial(_work_and_die, mark, work), pieces)
 
-    with _changed(reading.Reader, "table", dying_table), _changed(workers_of_jobs.SparkWorkers, "run", dying_run):
+    with (
+        _changed(reading.Reader, "table", dying_table),
+        _changed(reading.Reader, "stream", dying_stream),
+        _changed(workers_of_jobs.SparkWorkers, "run", dying_run),
+    ):
         yield
 
 

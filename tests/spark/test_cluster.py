@@ -5,90 +5,37 @@ from __future__ import annotations
 import json
 import os
 from collections import Counter
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
-from urllib.request import Request, urlopen
 
-import pyarrow.fs as pafs
 import pytest
-from moto.server import ThreadedMotoServer
 
-from firearrow.message.model import MessageView
 from tests.golden import extract
-from tests.interop.servers import Server
-from tests.spark.brokers import create_topic, serving, stored
-from tests.spark.cluster import Driver, driver, packed_environment, standalone, wheel
-from tests.spark.cluster_driver import totals_of
-from tests.spark.javaoptions import java_options
+from tests.spark.brokers import create_topic, stored
+from tests.spark.cluster import standalone
 from tests.spark.jobs import orders
-from tests.store.stores import append, contents, opened
+from tests.spark.sites import ALL, MESSAGES, QUEUES, SECRET, SPLIT, Site, of_views, site_at
+from tests.store.stores import contents
 
 pytestmark = [pytest.mark.spark, pytest.mark.slow, pytest.mark.timeout(300)]
 
 GOLDEN = "file-cq-clean"
-MESSAGES = 4000
-QUEUES = 2
-BODIES = [b"body %d" % number for number in range(MESSAGES)]
-SPLIT = {"splitBytes": "128k"}  # so small that both executors get some of a small store
 SMALL_TASKS_MAX = {"backlog": 40, "accounting": 25, "archive": 1}
 KILLS_ALL = "FIREARROW_SPARK_KILL_ROUNDS" in os.environ
 REPORTS_KILLED = {"backlog", "transactions"}
 LARGE_TASKS_MAX = 40  # with Spark's own settings 1,612
 NOW = "2026-11-18T17:00:00Z"  # as the shop's store has it
-SECRET = "a-secret-of-the-driver"
-
-
-@dataclass(frozen=True)
-class Site:
-    """A cluster of Spark with an application, an object store with a store of messages, and a broker."""
-
-    master: str
-    driver: Driver
-    broker: Server
-    home: Path
-    options: tuple[str, ...]
-    variables: dict[str, str]
-
-    @property
-    def store(self) -> str:
-        """The store of `BODIES` in the object store."""
-        return "s3://bucket/store"
-
-    def mark(self, name: str) -> str:
-        """A file that exists once an executor was killed."""
-        return str(self.home / f"killed-{name}")
 
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Site]:
     home = tmp_path_factory.mktemp("site")
-    with opened(home / "store", mapped_file_size_commit_log=1 << 18, mapped_file_size_consume_queue=1 << 16) as store:
-        for number, body in enumerate(BODIES):
-            append(store, body, "T", number % QUEUES)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    variables = {
-        "AWS_ENDPOINT_URL": f"http://{host}:{port}",
-        "AWS_ACCESS_KEY_ID": "key",
-        "AWS_SECRET_ACCESS_KEY": SECRET,
-        "AWS_REGION": "us-east-1",
-    }
-    try:
-        urlopen(Request(f"http://{host}:{port}/bucket", method="PUT")).close()
-        bucket = f"s3://key:secret@bucket/store?endpoint_override={host}:{port}&scheme=http&region=us-east-1"
-        pafs.copy_files(str(home / "store"), bucket)
-        with serving(home / "broker") as broker, standalone(home / "cluster", workers=2) as master:
-            options = (
-                "--master", master, "--archives", str(packed_environment(home)), "--py-files", str(wheel(home)),
-                *settings(),
-            )  # fmt: skip
-            with driver(home / "driver", variables, *options) as running:
-                yield Site(master, running, broker, home, options, variables)
-    finally:
-        server.stop()
+    with (
+        standalone(home / "cluster", workers=2) as master,
+        site_at(home, master, "spark.cores.max=2", variables={}) as running,
+    ):
+        yield running
 
 
 @pytest.fixture(scope="module")
@@ -106,29 +53,6 @@ def backlog(site: Site, shop: str) -> dict[str, Any]:
 
 def backlog_of(store: str) -> list[str]:
     return ["backlog", "--path", store, "--now", NOW, "--top", "0"]
-
-
-def settings() -> Iterator[str]:
-    for setting in (
-        "spark.driver.host=127.0.0.1",
-        "spark.driver.bindAddress=127.0.0.1",
-        "spark.executor.memory=600m",
-        f"spark.driver.extraJavaOptions={java_options()}",
-        f"spark.executor.extraJavaOptions={java_options(killed=True)}",
-        # Nothing is begun before both workers are there: one alone could do it all.
-        "spark.cores.max=2",
-        "spark.scheduler.minRegisteredResourcesRatio=1.0",
-        # UDFs have the environment of other tasks then, so that they share a Python daemon and its workers.
-        "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled=false",
-    ):
-        yield from ("--conf", setting)
-
-
-ALL = totals_of(("T", body) for body in BODIES)
-
-
-def of_views(views: Iterable[MessageView]) -> list[int]:
-    return totals_of(("", view.body) for view in views)[""]
 
 
 # --- what executors get, and what they must see ---
@@ -241,6 +165,18 @@ def test_reports_are_the_same_from_executors_that_die(site: Site, shop: str, bac
         large = site.driver.run("report", words=words, kill=mark, small=False)
         assert not mark or Path(mark).exists()
         assert ordered(large["found"]) == ordered(small["found"])
+
+
+def test_a_watch_whose_executor_dies_tells_each_alert_once(site: Site, shop: str) -> None:
+    def alerts(name: str, kill: str = "") -> list[Any]:
+        words = ["watch", "--path", shop, "--once", "--alert", "messages > 1", "--checkpoint", str(site.home / name)]
+        found: list[Any] = site.driver.run("report", words=words, kill=kill)["found"]["Alerts"]
+        return found
+
+    undisturbed = alerts("watched")
+    assert len(undisturbed) > 1
+    assert sorted(alerts("watched-again", site.mark("watch"))) == sorted(undisturbed)
+    assert Path(site.mark("watch")).exists()
 
 
 def ordered(tables: dict[str, list[Any]]) -> dict[str, list[str]]:

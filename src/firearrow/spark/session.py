@@ -25,6 +25,8 @@ SETTINGS: Final = {
     _PUSHDOWN: "true",
     # Arrow batches through sockets of the machine: a tenth faster than through TCP
     "spark.python.unix.domain.socket.enabled": "true",
+    # the default is the JVM's temporary directory, whose path in a container of YARN is too long for a socket
+    "spark.python.unix.domain.socket.dir": "/tmp",
     # otherwise a worker that Spark drops prints a traceback, most often on a busy machine
     "spark.python.daemon.module": "pyspark_firearrow.daemon",
     # the default one asks the local file system for permissions by starting processes

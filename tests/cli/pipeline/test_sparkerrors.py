@@ -43,6 +43,16 @@ STAGE = (
     "failed 1 times, most recent failure: Lost task 0.0 in stage 3.0 (TID 3) (192.0.2.2 executor "
     "driver): "
 )
+OF_DAEMON = """
+Error from python worker:
+  Traceback (most recent call last):
+    File "/opt/site-packages/pyspark/daemon.py", line 129, in manager
+      listen_sock.bind(socket_path)
+  OSError: AF_UNIX path too long
+PYTHONPATH was:
+  .:./firearrow-0-py3-none-any.zip
+org.apache.spark.SparkException: EOFException occurred while reading the port number from daemon's stdout.
+"""
 MKDIRS = "Mkdirs failed to create file:/proc/x (exists=false, cwd=file:/tmp)"
 EXITED = 'Exception in thread "main" org.apache.spark.SparkException: Executor cores must be positive\n'
 EXIT = f"""{STAGE}org.apache.spark.SparkException: Python worker exited unexpectedly (crashed).
@@ -105,6 +115,7 @@ CALL = """<_MultiThreadedRendezvous of RPC that terminated with:
         (OF_STREAM + OF_SOURCE + AFTER_STREAM, "option path='nowhere': it does not exist"),
         (OF_STREAM + "[DIVIDE_BY_ZERO] Zero. " + AFTER_STREAM, "[DIVIDE_BY_ZERO] Zero."),
         (EXIT, "Python worker exited unexpectedly (crashed)."),
+        (f"{STAGE}org.apache.spark.SparkException: {OF_DAEMON}{STACK}", "AF_UNIX path too long"),
         (WRITE, MKDIRS),
         (START, MKDIRS),
         (READ, "[FAILED_READ_FILE] Can't read a: RuntimeException: a is not a Parquet file."),

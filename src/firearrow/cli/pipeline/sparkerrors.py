@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import builtins
 import re
+from textwrap import dedent
 from typing import Final
 
 from firearrow.cli.output.sentences import first_line, unforeseen, without_number
@@ -13,6 +14,8 @@ _RAISED: Final = re.compile(
     r"Traceback \(most recent call last\):\n(?P<frames>(?:[ \t].*\n)*)"
     r"(?P<name>[A-Za-z_][\w.]*)(?:: (?P<what>.*))?"
 )
+_OF_DAEMON: Final = re.compile(r"^Error from python worker:\n((?:  .*\n)+)", re.MULTILINE)
+"""Output of a worker that has not started, which Spark indents."""
 _OURS: Final = re.compile(
     r"^(?:.*: )?(?:firearrow\.[\w.]+|\w*(?:Connection|Pipe|Timeout)\w*Error): (.+)$", re.MULTILINE
 )
@@ -37,6 +40,7 @@ _CHATTER: Final = re.compile(
 
 def of_spark(text: str) -> str:
     """Give the cause in an error text of Spark: the error of a worker, otherwise the error of the JVM."""
+    text = _OF_DAEMON.sub(lambda found: dedent(found[1]), text)
     raised = list(_RAISED.finditer(text))
     if raised:
         return _of_worker(raised[-1])
