@@ -113,10 +113,18 @@ def test_whoever_reads_the_output_may_have_enough(arguments: list[str]) -> None:
     assert (ended.returncode, ended.stderr) == (0, b"")
 
 
-def test_a_broken_connection_is_no_closed_output(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_broken_connection_is_no_closed_output(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     def broken(_: object) -> int:
         raise BrokenPipeError("of a connection")
 
     monkeypatch.setattr("firearrow.cli.main._run", broken)
-    with pytest.raises(BrokenPipeError, match="of a connection"):
-        main(["broker", "-p"])
+    assert main(["broker", "-p"]) == 1
+    assert capsys.readouterr().err == "firearrow: of a connection\n"
+
+
+@pytest.mark.parametrize("command", ["console", "mcp"])
+def test_a_directory_that_cannot_be_used_is_a_sentence(command: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([command, "-n", "127.0.0.1:1", "--state", "/proc/nowhere"]) == 1
+    assert capsys.readouterr().err == "firearrow: /proc/nowhere: No such file or directory\n"

@@ -198,6 +198,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow console -n 10.0.0.1:9876 --port 8088",
         "firearrow console --context production --host 0.0.0.0 --name console.example.com",
         "firearrow console --webhook https://alerts.example/hook",
+        "firearrow console --host 0.0.0.0 --name console.example.com --openid openid.toml",
     ),
     "firearrow sql": (
         "firearrow sql 'SELECT tag, count(*) FROM orders GROUP BY tag'",

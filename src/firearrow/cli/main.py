@@ -31,14 +31,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         try:
             return _run(sys.argv[1:], is_process=True) if arguments is None else _run(arguments)
-        except FirearrowError as error:
-            print(f"firearrow: {error}", file=sys.stderr)
+        except (FirearrowError, OSError) as error:
+            if isinstance(error, BrokenPipeError) and output_is_closed():
+                raise
+            from firearrow.cli.failures import tell
+
+            tell(error)
             return 1
         finally:
             sys.stdout.flush()
     except BrokenPipeError:
-        if not output_is_closed():
-            raise  # of a connection
         forget_output()  # the rest has no reader
         return 0
 

@@ -40,7 +40,7 @@ async def console(
     ] = (),
     read_only: Annotated[bool, switch("change nothing; other addresses than 127.0.0.1 then need no users")] = False,
     openid: Annotated[
-        Path | None, valued("FILE", "TOML with a provider of OpenID Connect, and what its roles may do", own_files)
+        Path | None, valued("FILE", "TOML with a provider of OpenID Connect, and what its roles may do")
     ] = None,
     webhook: Annotated[str | None, valued("URL", "post alerts as JSON to this URL, each change of one once")] = None,
     prometheus: Annotated[

@@ -75,3 +75,19 @@ def test_a_command_says_where_it_is(tmp_path: Path) -> None:
             assert "127.0.0.1:1" in client.get("/").text
         process.send_signal(signal.SIGINT)
         assert process.wait(STOP_SECONDS_MAX) == 0
+
+
+def test_a_provider_of_sign_ins_is_named_by_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "openid.toml"
+    words = ("console", "-n", "127.0.0.1:1", "--port", "0", "--state", str(tmp_path), "--openid", str(file))
+    with running(*words) as process:
+        assert process.wait(STOP_SECONDS_MAX) == 1
+        assert process.stderr is not None
+        assert f"{file}: No such file or directory" in process.stderr.read()
+    file.write_text('issuer = "https://login.example.test"\nclient-id = "console"\nroles = [{value = "staff"}]\n')
+    with running(*words) as process:
+        address = read_line(process).split()[1]
+        with httpx.Client(base_url=address, follow_redirects=True, timeout=60) as client:
+            assert "Sign in with login.example.test" in client.get("/").text
+        process.send_signal(signal.SIGINT)
+        assert process.wait(STOP_SECONDS_MAX) == 0
