@@ -35,6 +35,7 @@ SHARING = {
     "tests/test_tidy.py",
     "tests/integrations/test_celery.py",
     "tests/spark/test_cluster.py",
+    "tests/spark/test_yarn.py",
     *(
         f"tests/interop/test_{name}.py"
         for name in (

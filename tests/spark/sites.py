@@ -43,6 +43,11 @@ class Site:
         """The store of `BODIES` in the object store."""
         return "s3://bucket/store"
 
+    @property
+    def lake(self) -> str:
+        """An archive in the object store; the stores of all sites of a process share moto's memory."""
+        return f"s3://bucket/lake-{self.home.name}"
+
     def mark(self, name: str) -> str:
         """A file that exists once an executor was killed."""
         return str(self.home / f"killed-{name}")

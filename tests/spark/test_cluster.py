@@ -129,7 +129,7 @@ def test_a_stream_gets_each_message_once(site: Site) -> None:
 
 
 def test_an_archive_is_written_joined_restored_and_replayed(site: Site) -> None:
-    lake = "s3://bucket/lake"
+    lake = site.lake
 
     def run(job: str, *words: str, kill: bool = True) -> dict[str, Any]:
         mark = site.mark(job) if kill else ""

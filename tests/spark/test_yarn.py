@@ -48,7 +48,7 @@ def test_a_killed_container_loses_and_doubles_nothing(site: Site) -> None:
     done = site.driver.run("totals", options={"path": site.store, **SPLIT}, kill=site.mark("files"))
     assert done["found"] == ALL
     assert Path(site.mark("files")).exists()
-    lake = "s3://bucket/lake"
+    lake = site.lake
     words = ["archive", "--path", site.store, "--to", lake, "--option", "maxOffsetsPerTrigger=1500"]
     found = site.driver.run("report", words=words, kill=site.mark("archive"))["found"]
     assert found["Archived"][0][:3] == ["T", MESSAGES, 3]

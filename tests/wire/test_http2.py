@@ -135,9 +135,25 @@ def test_trailers_of_a_client_end_its_side() -> None:
     assert stream.has_ended
 
 
-@pytest.mark.parametrize(
+WRONG_TRAILERS = pytest.mark.parametrize(
     ("block", "ends"), [(h2.block_of([(b"a", b"b")]), False), (CALL_BLOCK, True), (h2.block_of([(b"A", b"b")]), True)]
 )
+
+
+@WRONG_TRAILERS
+@pytest.mark.parametrize("ends_itself", [False, True])
+def test_wrong_trailers_reset_a_call_that_is_answered_already(block: bytes, ends: bool, ends_itself: bool) -> None:
+    """Which comes first, the answer or the trailers, depends on the pace of machine and network."""
+    connection = Connection()
+    stream = connection.begun(ends=False)
+    stream.ends_itself = ends_itself
+    connection.write(connection.http2.refuse(stream, HEAD))
+    connection.heard()
+    assert connection.say(h2.headers(1, block, ends=ends)) == []
+    assert [(it.kind, it.error) for it in connection.heard()] == [(RST_STREAM, ErrorCode.PROTOCOL_ERROR)]
+
+
+@WRONG_TRAILERS
 def test_wrong_trailers_reset_the_call(block: bytes, ends: bool) -> None:
     connection = Connection()
     stream = connection.begun(ends=False)

@@ -420,7 +420,10 @@ class Http2:
     def _take_trailers(self, stream_id: int, head: Head, arrived: list[Arrived], *, ends: bool) -> None:
         stream = self.streams.get(stream_id)
         if stream is None:
-            if stream_id in self._reset_here:
+            if stream_id in self._reset_here:  # answered before its end, for example
+                if _are_wrong(head, ends=ends):
+                    self._send_reset(stream_id, ErrorCode.PROTOCOL_ERROR)
+                    self._count_reset()
                 return
             if any(stream_id in skipped for skipped in self._skipped):
                 raise _Broken(ErrorCode.PROTOCOL_ERROR, "a call with a number below the last one")
@@ -428,12 +431,7 @@ class Http2:
         if stream.has_ended:
             raise _Broken(ErrorCode.STREAM_CLOSED, "HEADERS behind the end of a request")
         stream.has_ended = ends
-        if (
-            not ends
-            or head.fault
-            or head.has_pseudo
-            or (b"content-length" in stream.fields and self._has_wrong_length(stream))
-        ):
+        if _are_wrong(head, ends=ends) or (b"content-length" in stream.fields and self._has_wrong_length(stream)):
             self._refuse(stream, ErrorCode.PROTOCOL_ERROR, arrived)
         else:
             arrived.append((stream, b"", True))
@@ -746,6 +744,11 @@ class Http2:
 
 def _frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
     return len(payload).to_bytes(3) + bytes((kind, flags)) + stream_id.to_bytes(4) + payload
+
+
+def _are_wrong(trailers: Head, *, ends: bool) -> bool:
+    """Tell whether the header fields behind a request can't be its trailers. RFC 9113, 8.1."""
+    return not ends or bool(trailers.fault) or trailers.has_pseudo
 
 
 def _unpadded(payload: bytes) -> bytes:
