@@ -30,7 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     try:
         try:
-            return _run(sys.argv[1:], is_process=True) if arguments is None else _run(arguments)
+            return _run(sys.argv[1:], is_process=True) if arguments is None else _run(list(arguments))
         except (FirearrowError, OSError) as error:
             if isinstance(error, BrokenPipeError) and output_is_closed():
                 raise
