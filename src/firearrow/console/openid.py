@@ -35,6 +35,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from firearrow.cli.cluster.contexts import credentials_of
+from firearrow.cli.output.sentences import without_number
 from firearrow.console.signin import CALLBACK, LOCAL_HOSTS, NotAdmitted, SignedIn
 from firearrow.errors import ConfigError
 from firearrow.files import naming
@@ -154,7 +155,7 @@ class Provider:
             claims = token.get("userinfo")
             if claims is None:
                 raise NotAdmitted(f"{self.host} sent no ID token")
-            if self._settings.claim not in claims and "userinfo_endpoint" in self._client.server_metadata:
+            if not _values(claims, self._settings.claim) and "userinfo_endpoint" in self._client.server_metadata:
                 more = await self._client.userinfo(token=token)
                 claims = {**more, **claims} if more.get("sub") == claims["sub"] else claims
         except (OAuthError, JoseError, httpx2.HTTPError, ValueError, RuntimeError, KeyError) as error:
@@ -188,7 +189,7 @@ class Provider:
         ]
 
     def _failed(self, error: Exception) -> NotAdmitted:
-        return NotAdmitted(f"{self.host}: {str(error) or type(error).__name__}")
+        return NotAdmitted(f"{self.host}: {without_number(str(error)) or type(error).__name__}")
 
 
 def _values(claims: Mapping[str, Any], claim: str) -> tuple[str, ...]:
