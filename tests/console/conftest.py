@@ -95,3 +95,15 @@ def sign_in(browser: httpx.Client, user: str, password: str, wanted: str = "") -
     """Sign a browser in, and go on to a page."""
     given = {"user": user, "password": password, "next": wanted, "csrf": token(browser)}
     return browser.post("/cluster/sign-in", data=given)
+
+
+def post(browser: httpx.Client, path: str, step: str, **values: str) -> httpx.Response:
+    """Send the form of an operation."""
+    return browser.post(f"/cluster{path}", data={**values, "csrf": token(browser), "step": step})
+
+
+def undo_of(done: httpx.Response) -> str:
+    """Give the address of the undo of a change."""
+    link = re.search(r'href="/cluster(/undo/[^"]+)"', done.text)
+    assert link is not None, "a change has an undo file"
+    return link[1]

@@ -11,11 +11,7 @@ import pytest
 from firearrow.console.changes import ChangeLog
 from firearrow.testing import BlockingCluster
 from tests.broker.fakes import HandClock
-from tests.console.conftest import token
-
-
-def post(browser: httpx.Client, path: str, step: str, **values: str) -> httpx.Response:
-    return browser.post(f"/cluster{path}", data={**values, "csrf": token(browser), "step": step})
+from tests.console.conftest import post, token, undo_of
 
 
 def queues(browser: httpx.Client, topic: str) -> int | None:
@@ -33,11 +29,10 @@ def test_a_topic_is_made_changed_and_restored(browser: httpx.Client) -> None:
     assert "would be changed" in post(browser, "/do/topic-create", "preview", topic="fresh", queues="5").text
     done = post(browser, "/do/topic-create", "apply", topic="fresh", queues="5")
     assert queues(browser, "fresh") == 5
-    link = re.search(r'href="/cluster(/undo/[^"]+)"', done.text)
-    assert link is not None
-    assert "would be changed" in browser.get(f"/cluster{link[1]}").text
+    undo = undo_of(done)
+    assert "would be changed" in browser.get(f"/cluster{undo}").text
     assert queues(browser, "fresh") == 5
-    post(browser, link[1], "apply")
+    post(browser, undo, "apply")
     assert queues(browser, "fresh") == 3
     log = browser.get("/cluster/changes").text
     assert log.count("topic create") == 2
@@ -87,6 +82,22 @@ def test_wrong_values_are_told_and_nothing_ends(
     answer = post(browser, path, "preview", **values)
     assert reason in answer.text
     assert browser.get("/cluster/topics").status_code == 200
+
+
+def test_an_address_with_all_values_shows_the_preview(browser: httpx.Client) -> None:
+    answer = browser.get("/cluster/do/topic-create", params={"topic": "linked", "queues": "3"})
+    assert "would be made" in answer.text
+    assert queues(browser, "linked") is None
+    wrong = browser.get("/cluster/do/topic-create", params={"topic": "linked", "queues": "many"})
+    assert (wrong.status_code, "invalid int value" in wrong.text) == (200, True)
+
+
+def test_what_is_still_typed_is_no_failure(browser: httpx.Client) -> None:
+    """A browser tells each failed request in its console; a script would take a stream, but this is a page."""
+    given = {"topic": "t", "queues": "ma", "csrf": token(browser)}
+    headers = {"hx-request": "true", "accept": "text/html, text/event-stream"}
+    answer = browser.post("/cluster/do/topic-create", data=given, headers=headers)
+    assert (answer.status_code, "invalid int value" in answer.text) == (200, True)
 
 
 def test_no_operation_runs_a_server_or_reads_a_file(browser: httpx.Client) -> None:

@@ -40,7 +40,7 @@ def test_each_context_is_a_cluster(browser: httpx.Client) -> None:
     first = browser.get("/")
     assert first.url.path == "/plain/"
     for name in ("plain", "guarded", "gone"):
-        assert f'<option value="/{name}/"' in first.text
+        assert f'<a href="/{name}/"' in first.text
     assert "orders" in browser.get("/plain/topics").text
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import httpx
 
 from firearrow.testing import BlockingCluster
+from tests.console.conftest import post, undo_of
 
 
 def test_a_key_has_its_default_and_meaning(browser: httpx.Client, cluster: BlockingCluster) -> None:
@@ -13,6 +14,21 @@ def test_a_key_has_its_default_and_meaning(browser: httpx.Client, cluster: Block
     assert ">differs<" in text
     address = cluster.brokers[0].address
     assert f"/cluster/do/config-set?broker={address}&amp;pairs=enablePropertyFilter%3Dtrue" in text
+
+
+def test_a_key_that_was_changed_here_says_by_whom(browser: httpx.Client, cluster: BlockingCluster) -> None:
+    def told(key: str) -> int:
+        return browser.get(f"/cluster/brokers/broker-a/config?q={key}").text.count('<small class="soft">local, ')
+
+    address = cluster.brokers[0].address
+    assert told("fileReservedTime") == 0
+    done = post(browser, "/do/config-set", "apply", broker=address, pairs="fileReservedTime=48")
+    assert told("fileReservedTime") == 1
+    assert told("deleteWhen") == 0
+    post(browser, undo_of(done), "apply")
+    assert told("fileReservedTime") == 1
+    post(browser, "/do/config-set", "apply", all_brokers="yes", pairs="deleteWhen=05")
+    assert told("deleteWhen") == 1
 
 
 def test_a_key_of_the_start_has_no_link_to_change_it(browser: httpx.Client) -> None:

@@ -103,6 +103,7 @@ def test_without_access_control_no_password_can_be_checked(cluster: BlockingClus
 def test_a_console_that_only_shows_changes_nothing(cluster: BlockingCluster, tmp_path: Path) -> None:
     with browsing(console(tmp_path, cluster.name_server, needs_users=False, read_only=True)) as client:
         page = client.get("/cluster/do/topic-create?topic=t")
+        assert "would be made" not in page.text
         token = re.search(r'name="csrf" value="(\w+)"', page.text)
         assert token is not None
         given = {"topic": "never", "step": "apply", "csrf": token[1]}

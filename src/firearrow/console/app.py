@@ -211,8 +211,9 @@ class Console:
         if self._only_shows(user) and request.method != "GET":
             started = "This console only shows: it was started with --read-only."
             raise ReadOnly(started if self._read_only else "Your role may only look: nothing is changed.")
-        view = View(request, await self.clusters.get(name, user.credentials if user else None), user)
-        if STREAM in request.headers.get("accept", ""):
+        cluster = await self.clusters.get(name, user.credentials if user else None)
+        view = View(request, cluster, user, only_shows=self._only_shows(user))
+        if request.method == "GET" and STREAM in request.headers.get("accept", ""):
             if self._streams >= STREAMS_MAX:
                 raise Busy(f"{STREAMS_MAX:,} pages are followed already, the most of this console.")
             follow = declared.follow

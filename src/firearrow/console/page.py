@@ -55,11 +55,12 @@ class Curve(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """A request for a page of a cluster."""
+    """A request for a page of a cluster. One that ``only_shows`` has neither changes nor previews of them."""
 
     request: Request
     cluster: Cluster
     signed_in: SignedIn | None = None
+    only_shows: bool = False
 
     @property
     def changes(self) -> ChangeLog:
@@ -76,6 +77,11 @@ class View:
     def query(self) -> Mapping[str, str]:
         """Values of the address."""
         return self.request.query_params
+
+    @property
+    def is_submitted(self) -> bool:
+        """Tell whether a person has sent a form. One that is still filled in may be wrong, and that is no failure."""
+        return self.request.method == "POST" and "hx-request" not in self.request.headers
 
     def part(self, name: str) -> str:
         """Give a part of the path."""

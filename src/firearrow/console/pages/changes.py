@@ -47,11 +47,14 @@ def _operation(view: View) -> Operation:
 
 
 async def form(view: View) -> Page:
-    """Show the form of an operation, filled in from the address; one that only reads shows its tables below."""
+    """Show the form of an operation, filled in from the address, and below it what it would change or what it reads."""
     operation = _operation(view)
     values = _known(operation, grouped(view.request.query_params.multi_items()))
     needed = [field for field in fields_of(operation) if field.is_needed]
-    if operation.changes or not all(first(values, field.name) for field in needed):
+    is_whole = all(first(values, field.name) for field in needed)
+    if operation.changes and is_whole and any(values.values()) and not view.only_shows:
+        return await _previewed(view, operation, values)
+    if operation.changes or not is_whole:
         return _page(view, operation, values)
     return _page(view, operation, values, await run(operation, values, view.cluster.options))
 
@@ -127,7 +130,6 @@ def _page(
             "fields": [(field, _texts(field, values)) for field in shown],
             "secrets": secrets,
             "values": values,
-            "query": urlencode(values, doseq=True),
             "tables": [view.table(table, f"{number}-") for number, table in enumerate(tables)],
             "step": step,
             "failed": bool(ran and ran.code),
@@ -138,7 +140,7 @@ def _page(
             "action": view.href("undo", undoes.id) if undoes is not None else view.href("do", operation.name),
         },
         trail=[("Changes", view.href("changes"))] if operation.changes else [],
-        status=400 if trouble and log is None else 200,
+        status=400 if trouble and log is None and view.is_submitted else 200,
     )
 
 

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Container
 from typing import Any, Final
 
 from firearrow.cli.output.reports import Table
 from firearrow.client.admin.servers import ORDER_NAMESPACE
+from firearrow.console.changes import DONE, LoggedChange
+from firearrow.console.forms import first
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.pages.brokers import servers_of
 from firearrow.console.views import TableView
@@ -22,6 +25,7 @@ async def broker_config(view: View) -> Page:
         "server": chosen.address,
         "change": f"{view.href('do', 'config-set')}?broker={chosen.address}",
         **_config(view, explained),
+        "changed": _last_changes(view, "broker", (name, chosen.address)),
     }
     return Page("config.html", "Configuration", context, trail=trail)
 
@@ -45,6 +49,21 @@ def _config(view: View, explained: Table) -> dict[str, Any]:
 def _rows(table: TableView) -> list[dict[str, str]]:
     names = [column.name for column in table.columns]
     return [dict(zip(names, (cell.text for cell in row), strict=True)) for row in table.rows]
+
+
+def _last_changes(view: View, field: str, servers: Container[str]) -> dict[str, LoggedChange]:
+    """Give the newest change of each key that this console has made to a server, or to all brokers."""
+    found: dict[str, LoggedChange] = {}
+    log = [it for it in view.changes.newest() if it.cluster == view.cluster.name]
+    made = {it.id: it for it in log if it.operation == "config set"}
+    for change in log:
+        of = made.get(first(change.values, "change")) if change.operation == "config undo" else made.get(change.id)
+        if of is None or change.state != DONE:
+            continue
+        if first(of.values, field) in servers or (field == "broker" and first(of.values, "all_brokers")):
+            for pair in of.values.get("pairs", ()):
+                found.setdefault(pair.partition("=")[0], change)
+    return found
 
 
 async def name_servers(view: View) -> Page:
@@ -82,6 +101,7 @@ async def name_server_config(view: View) -> Page:
         "server": address,
         "change": f"{view.href('do', 'config-set')}?name_servers=yes",
         **_config(view, explained._replace(rows=rows)),
+        "changed": _last_changes(view, "name_servers", ("yes",)),
     }
     trail = [("Name servers", view.href("name-servers"))]
     return Page("config.html", "Configuration", context, trail=trail)

@@ -42,13 +42,23 @@ async def topics(view: View) -> Page:
         traffic = seen.topics.get(str(topic))
         rate, count = (traffic.arriving, traffic.messages) if traffic else (None, None)
         rows.append([topic, kind, queues, perm, rate, count, groups[str(topic)], lags[str(topic)]])
-    table = view.table(Table("Topics", LIST, rows))
+    table = _with_messages(view, view.table(Table("Topics", LIST, rows)))
     return Page(
         "topics.html",
         "Topics",
         {"table": table, "sparks": sparks(view, table, "topic"), "show_all": show_all, "seen": seen},
         is_live=True,
     )
+
+
+def _with_messages(view: View, table: TableView) -> TableView:
+    """Give the table with a link from each count of messages to the messages."""
+    at = LIST.index("messages")
+    linked = [
+        [*row[:at], row[at]._replace(href=view.href("topics", row[0].text, "messages")), *row[at + 1 :]]
+        for row in table.rows
+    ]
+    return table._replace(rows=linked)
 
 
 def sparks(view: View, table: TableView, kind: str) -> list[str]:

@@ -30,8 +30,17 @@ document.addEventListener("click", (event) => {
 });
 
 document.addEventListener("change", (event) => {
-  if (event.target.dataset.go) location.href = event.target.value;
-  else if (event.target.dataset.submit) event.target.form.requestSubmit();
+  if (event.target.dataset.submit) event.target.form.requestSubmit();
+});
+
+// A change is previewed while its form is filled in. The preview before can't be applied any more.
+let pause;
+document.addEventListener("input", (event) => {
+  const form = event.target.closest("form[data-previews]");
+  if (!form) return;
+  document.querySelectorAll("#outcome button").forEach((button) => { button.disabled = true; });
+  clearTimeout(pause);
+  pause = setTimeout(() => { if (form.checkValidity()) form.dispatchEvent(new Event("complete")); }, 400);
 });
 
 // Keys: / goes to the search, g and a letter to a page.
