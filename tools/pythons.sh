@@ -16,7 +16,7 @@ for minor in "${minors[@]}"; do
     echo "setting up $venv with $("$python" --version)" >&2
     make_venv "$python" "$venv" || { report+=("3.$minor: makes no environment"); failed=1; continue; }
     "$venv/bin/python" -m pip install --quiet --upgrade 'pip>=25.1'
-    "$venv/bin/python" -m pip install --quiet --editable '.[compress]' --group dev
+    "$venv/bin/python" -m pip install --quiet --editable '.[server,compress]' --group dev
     touch "$venv/ready-$sum"
   fi
   version=$("$venv/bin/python" -c 'import platform; print(platform.python_version())')

@@ -50,7 +50,7 @@ else
   }
 fi
 
-what=('.[compress,console,grpc]')
+what=('.[server,compress,console,grpc]')
 # Of what tests and tools need, a quarter is ever imported: it is compiled then.
 if [ "$level" = dev ]; then what+=(--group dev --no-compile); fi
 say "setting up .venv with $(.venv/bin/python --version), to $level"

@@ -20,7 +20,7 @@ from tempfile import TemporaryDirectory
 from types import ModuleType, TracebackType
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from firearrow.errors import ConfigError, CorruptStore
+from firearrow.errors import CorruptStore, MissingPackage
 from firearrow.files import DIRECTORY_MODE, make_directories
 
 if TYPE_CHECKING:
@@ -40,9 +40,7 @@ def _library() -> ModuleType:
     try:
         import rocksdict
     except ImportError:
-        raise ConfigError(
-            "RocksDB needs the package rocksdict: install Firearrow with the extra rocksdb (docs/start.md)"
-        ) from None
+        raise MissingPackage("RocksDB needs", "rocksdict", "rocksdb") from None
     return rocksdict
 
 

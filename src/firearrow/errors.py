@@ -13,6 +13,7 @@
     │   └── StoreLocked             another process has the store open
     ├── CannotListen                a port is not available
     ├── ConfigError                 a setting is unknown or has an impossible value
+    │   └── MissingPackage          a package of an extra is not installed
     ├── CatalogError                a catalog of Iceberg tables failed
     ├── DataLost                    messages that a reader wanted are gone
     ├── ClientError                 an operation of a client failed
@@ -89,6 +90,13 @@ class CannotListen(FirearrowError, OSError):
 
 class ConfigError(FirearrowError):
     """A setting is unknown or has a value that it cannot have."""
+
+
+class MissingPackage(ConfigError, ImportError):
+    """A package is not installed, which an extra of Firearrow brings. ``needs`` begins the sentence."""
+
+    def __init__(self, needs: str, package: str, extra: str) -> None:
+        super().__init__(f"{needs} {package}: pip install 'firearrow[{extra}]'")
 
 
 class CatalogError(FirearrowError):

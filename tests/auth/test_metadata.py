@@ -240,7 +240,7 @@ def test_a_row_that_can_not_be_read_ends_the_start(tmp_path: Path, name: str) ->
 
 def test_without_the_package_it_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    with pytest.raises(ConfigError, match="install Firearrow with the extra rocksdb"):
+    with pytest.raises(ConfigError, match=r"firearrow\[rocksdb\]"):
         Metadata(tmp_path, Events())
 
 

@@ -69,4 +69,4 @@ def test_an_import_makes_no_class_and_leaves_the_default_pool_alone() -> None:
 def test_without_protobuf_the_extra_is_named() -> None:
     program = "import sys; sys.modules['google.protobuf'] = None; import firearrow.proxy.messages"
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
-    assert done.stderr.splitlines()[-1].endswith("install Firearrow with the extra grpc (docs/start.md)")
+    assert done.stderr.splitlines()[-1].endswith("gRPC needs protobuf: pip install 'firearrow[grpc]'")

@@ -322,7 +322,7 @@ def test_expired_entries_are_removed(tmp_path: Path) -> None:
 def test_without_the_package_the_error_says_what_to_install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "rocksdict", None)
     store = make_store(tmp_path, **ROCKS)
-    with pytest.raises(ConfigError, match=r"rocksdict: install Firearrow with the extra rocksdb"):
+    with pytest.raises(ConfigError, match=r"rocksdict: pip install"):
         store.open()
 
 

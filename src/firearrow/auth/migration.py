@@ -42,7 +42,7 @@ from firearrow.auth.model import (
     User,
     UserType,
 )
-from firearrow.errors import BrokerError, ConfigError
+from firearrow.errors import BrokerError, ConfigError, MissingPackage
 from firearrow.message.names import group_of, is_retry
 
 log = logging.getLogger(__name__)
@@ -96,9 +96,7 @@ def _accounts_in(path: Path) -> list[Account]:
     try:
         import yaml
     except ImportError:
-        raise ConfigError(
-            "files of ACL 1 need the package PyYAML: install Firearrow with the extra yaml (docs/start.md)"
-        ) from None
+        raise MissingPackage("files of ACL 1 need", "PyYAML", "yaml") from None
     try:
         # The base loader leaves all values text: a secret of digits stays as it is written.
         content = yaml.load(path.read_text(encoding="utf-8"), yaml.BaseLoader)

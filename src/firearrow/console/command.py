@@ -17,7 +17,7 @@ from firearrow.cli.serving.consoleprocess import HOST, PORT
 from firearrow.cli.serving.standardinput import call_at_end
 from firearrow.clock import SystemClock
 from firearrow.console.changes import ChangeLog
-from firearrow.errors import CannotListen, ConfigError
+from firearrow.errors import CannotListen, MissingPackage
 from firearrow.files import for_the_user_alone, naming
 from firearrow.net.address import endpoint
 
@@ -62,7 +62,7 @@ async def console(
         from firearrow.console.signin import LOCAL_HOSTS
         from firearrow.console.webhook import Webhook
     except ModuleNotFoundError as error:
-        raise ConfigError(f"the console needs {error.name}: pip install 'firearrow[console]'") from None
+        raise MissingPackage("the console needs", str(error.name), "console") from None
     clock, directory = SystemClock(), state or directory_of_state()
     changes = ChangeLog(directory, clock)
     hosts = (*LOCAL_HOSTS, host, *name)
@@ -105,7 +105,7 @@ async def mcp(
         from firearrow.console.clusters import Clusters
         from firearrow.console.serving import ConsoleServer
     except ModuleNotFoundError as error:
-        raise ConfigError(f"tools for agents need {error.name}: pip install 'firearrow[mcp]'") from None
+        raise MissingPackage("tools for agents need", str(error.name), "mcp") from None
     clock = SystemClock()
     changes = ChangeLog(state or directory_of_state(), clock)
     server = Agents(Clusters(cluster, clock, watches=False, lake=lake), changes, allow_changes=allow_changes).server()
@@ -122,7 +122,7 @@ def _provider(path: Path, clusters: Sequence[str]) -> Provider:
     try:
         from firearrow.console.openid import Provider, load
     except ModuleNotFoundError as error:
-        raise ConfigError(f"OpenID Connect needs {error.name}: pip install 'firearrow[openid]'") from None
+        raise MissingPackage("OpenID Connect needs", str(error.name), "openid") from None
     return Provider(load(path, clusters), clusters)
 
 

@@ -23,7 +23,7 @@ from enum import IntEnum
 from importlib import import_module
 from types import ModuleType
 
-from firearrow.errors import ConfigError, MessageError
+from firearrow.errors import MessageError, MissingPackage
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_MASK, COMPRESSION_SHIFT
 
 MiB = 1 << 20
@@ -148,10 +148,7 @@ def _package(module: str) -> ModuleType:
     try:
         return import_module(module)
     except ImportError as error:
-        package = module.partition(".")[0]
-        raise ConfigError(
-            f"the body needs the package {package!r}: install Firearrow with the extra compress (docs/start.md)"
-        ) from error
+        raise MissingPackage("the body needs", module.partition(".")[0], "compress") from error
 
 
 _DECOMPRESS: dict[Compression, Callable[[bytes, int], bytes]] = {

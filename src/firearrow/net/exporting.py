@@ -18,7 +18,7 @@ from typing import Any, Final, NamedTuple
 
 from firearrow.clock import SystemClock
 from firearrow.config.metrics import MetricsKeys
-from firearrow.errors import ConfigError
+from firearrow.errors import MissingPackage
 from firearrow.net.exposition import SCOPE, Family, Labels, Metrics, MetricSample, Value
 from firearrow.net.meter import Histogram
 from firearrow.net.tasks import TaskService
@@ -213,10 +213,7 @@ def otlp_sender(keys: MetricsKeys) -> tuple[Send, Callable[[], None]]:
         from opentelemetry.exporter.otlp.proto.grpc.metric_exporter import OTLPMetricExporter
         from opentelemetry.sdk.metrics.export import MetricExportResult
     except ImportError:
-        raise ConfigError(
-            "metricsExporterType=OTLP_GRPC needs OpenTelemetry's exporter: install Firearrow with "
-            "the extra otel (docs/start.md)"
-        ) from None
+        raise MissingPackage("metricsExporterType=OTLP_GRPC needs", "OpenTelemetry's exporter", "otel") from None
     target = keys.metrics_grpc_exporter_target
     pairs = (pair.partition(":") for pair in keys.metrics_grpc_exporter_header.split(",") if pair)
     millis = keys.metric_grpc_exporter_time_out_in_mills

@@ -12,7 +12,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from firearrow.errors import ConfigError
+from firearrow.errors import MissingPackage
 from firearrow.wire.grpc import CallFailed, Status
 
 try:
@@ -22,7 +22,7 @@ try:
     from google.protobuf.message import DecodeError, Message
     from google.protobuf.message_factory import GetMessageClass
 except ImportError:
-    raise ConfigError("gRPC needs protobuf: install Firearrow with the extra grpc (docs/start.md)") from None
+    raise MissingPackage("gRPC needs", "protobuf", "grpc") from None
 
 AnyMessage = TypeVar("AnyMessage", bound=Message)
 

@@ -5,9 +5,13 @@ package.
 """
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from firearrow.errors import DiskFull
+from firearrow.errors import DiskFull, MissingPackage
+
+if find_spec("numpy") is None:  # an installation for clients alone
+    raise MissingPackage("servers and their stores need", "numpy", "server")
 
 if TYPE_CHECKING:
     from firearrow.store.acknowledging import Acknowledging, PutStatus

@@ -10,7 +10,7 @@ import pytest
 from firearrow.cli.main import main
 from firearrow.cli.output.reports import Report, Table
 from firearrow.cli.pipeline import jobs as pipeline
-from firearrow.cli.pipeline.jobs import JOBS, WITHOUT_SPARK, order_of
+from firearrow.cli.pipeline.jobs import JOBS, order_of
 from firearrow.cli.pipeline.options import RunOptions
 
 NEEDED = {
@@ -100,7 +100,7 @@ def test_without_spark_one_sentence_says_what_to_install(
     monkeypatch.setattr(pipeline, "find_spec", lambda name: None)
     assert main(["pipeline", "backlog", "--path", "a"]) == 1
     assert main(["store", "verify", "a", "--spark", "local"]) == 2
-    assert capsys.readouterr().err == 2 * f"firearrow: {WITHOUT_SPARK}\n"
+    assert capsys.readouterr().err == 2 * "firearrow: this needs PySpark: pip install 'firearrow[spark]'\n"
 
 
 def test_a_report_is_printed_and_written(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

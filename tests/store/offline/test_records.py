@@ -141,7 +141,7 @@ def test_a_body_that_can_not_be_decompressed_is_given_as_stored(root: Path, monk
     monkeypatch.setitem(sys.modules, "lz4.frame", None)
     unreadable = as_row(lz4, stored_body=False)
     assert damaged["body"] == unreadable["body"] == b"x"
-    assert "install Firearrow with the extra compress" in unreadable["bodyError"]
+    assert "pip install 'firearrow[compress]'" in unreadable["bodyError"]
     assert damaged["bodyError"] not in (None, unreadable["bodyError"])
 
 

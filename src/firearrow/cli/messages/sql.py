@@ -28,7 +28,7 @@ from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.parameters import Parameter, count, moment, own_files, valued
 from firearrow.client.admin import Admin
-from firearrow.errors import ConfigError
+from firearrow.errors import ConfigError, MissingPackage
 from firearrow.message.model import MessageView
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ async def _asked(
 def _check_packages() -> None:
     for name in ("duckdb", "pyarrow"):
         if find_spec(name) is None:
-            raise ConfigError(f"queries need {name}: pip install 'firearrow[sql]'")
+            raise MissingPackage("queries need", name, "sql")
 
 
 async def _answered(question: Question, tables: Mapping[str, Readable] = EMPTY) -> Outcome:

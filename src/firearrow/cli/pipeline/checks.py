@@ -28,7 +28,7 @@ from firearrow.cli.pipeline.options import (
     TablesJob,
     WatchJob,
 )
-from firearrow.errors import ConfigError, FirearrowError
+from firearrow.errors import ConfigError, FirearrowError, MissingPackage
 
 _MASTERS: Final = re.compile(
     r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+"
@@ -134,11 +134,9 @@ def has_small_log(store: Path) -> bool:
 
 
 def require(module: str, extra: str) -> None:
-    """Raise ConfigError with the package to install, unless a module can be imported."""
+    """Raise MissingPackage unless a module can be imported."""
     if find_spec(module) is None:
-        raise ConfigError(
-            f"--{extra} needs the package {module}: install Firearrow with the extra {extra} (docs/start.md)"
-        )
+        raise MissingPackage(f"--{extra} needs", module, extra)
 
 
 # --- output ---

@@ -16,7 +16,7 @@ from firearrow.cli.failures import sentence
 from firearrow.cli.interrupt import Ending
 from firearrow.cli.pipeline.checks import MASTER_SECONDS
 from firearrow.cli.pipeline.options import SparkOptions
-from firearrow.errors import ConfigError, FirearrowError
+from firearrow.errors import ConfigError, FirearrowError, MissingPackage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -53,9 +53,7 @@ def _require_server(master: str) -> None:
         from pyspark.errors import PySparkException
         from pyspark.sql.connect.client import DefaultChannelBuilder
     except ImportError as error:
-        raise ConfigError(
-            "sc://... needs packages of Spark Connect: install Firearrow with the extra connect (docs/start.md)"
-        ) from error
+        raise MissingPackage("sc://... needs", "packages of Spark Connect", "connect") from error
     try:
         builder = DefaultChannelBuilder(master)
     except (ValueError, PySparkException) as error:

@@ -33,7 +33,7 @@ from firearrow.cli.pipeline.connecting import connected
 from firearrow.cli.pipeline.options import Reading, RunOptions, SparkOptions, WorkersRun
 from firearrow.cli.pipeline.sparkerrors import of_log
 from firearrow.clock import SystemClock
-from firearrow.errors import ConfigError, FirearrowError
+from firearrow.errors import ConfigError, FirearrowError, MissingPackage
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -43,8 +43,6 @@ if TYPE_CHECKING:
     from firearrow.spark.executors import Needs
     from firearrow.spark.jobs.workers import Workers
     from firearrow.spark.session import ClassData
-
-WITHOUT_SPARK: Final = "this needs PySpark: install Firearrow with the extra spark (docs/start.md)"
 
 SMALL: Final = {
     # With few messages most time goes into the start: compilers that never pay off, and empty tasks.
@@ -182,7 +180,7 @@ def started(
 def require_pyspark() -> None:
     """Raise ConfigError without PySpark, or with a version that Firearrow does not support."""
     if find_spec("pyspark") is None or find_spec("pyarrow") is None:
-        raise ConfigError(WITHOUT_SPARK)
+        raise MissingPackage("this needs", "PySpark", "spark")
     from firearrow.spark.session import require_version
 
     require_version()

@@ -14,7 +14,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from importlib.util import find_spec
 from typing import Final
 
-from firearrow.errors import ConfigError
+from firearrow.errors import MissingPackage
 from firearrow.net.address import endpoint
 from firearrow.net.tasks import Tasks
 
@@ -39,7 +39,7 @@ class ConsoleProcess:
     def start(self, port: int) -> str:
         """Listen, and give the address of the console. Raises OSError, or ConfigError without its libraries."""
         if missing := [name for name in NEEDED if find_spec(name) is None]:
-            raise ConfigError(f"the console needs {missing[0]}: pip install 'firearrow[console]'")
+            raise MissingPackage("the console needs", missing[0], "console")
         self._listening = socket.create_server((HOST, port))
         self._listening.setblocking(False)
         self._wait()

@@ -15,7 +15,7 @@ from typing import Any, Final
 from firearrow.client.message import Message
 from firearrow.client.producer.drafts import Draft, Receipt
 from firearrow.client.session.session import Session
-from firearrow.errors import ConfigError
+from firearrow.errors import MissingPackage
 from firearrow.message import properties as keys_of
 
 SYSTEM: Final = "rocketmq"
@@ -42,7 +42,7 @@ class Spans:
             self._trace = import_module("opentelemetry.trace")
             self._propagate = import_module("opentelemetry.propagate")
         except ImportError as error:
-            raise ConfigError("spans need OpenTelemetry: install Firearrow with the extra otel") from error
+            raise MissingPackage("spans need", "OpenTelemetry", "otel") from error
         self._tracer = self._trace.get_tracer("firearrow")
         self._session = session
         self._group = group

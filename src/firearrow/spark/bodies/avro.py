@@ -22,7 +22,7 @@ from typing import Any, Final
 
 from pyspark.sql import types as T
 
-from firearrow.errors import ConfigError
+from firearrow.errors import ConfigError, MissingPackage
 from firearrow.spark.bodies.bodies import Undecodable
 from firearrow.spark.bodies.registry import AVRO, RegisteredSchema, Registry
 
@@ -31,7 +31,7 @@ try:
     from fastavro.read import SchemaResolutionError
     from fastavro.schema import SchemaParseException, expand_schema
 except ImportError:
-    raise ConfigError("Avro bodies need fastavro: pip install 'firearrow[bodies]'") from None
+    raise MissingPackage("Avro bodies need", "fastavro", "bodies") from None
 
 PLAIN: Final[dict[str, T.DataType]] = {
     "boolean": T.BooleanType(),

@@ -21,7 +21,7 @@ from typing import Any, Final
 
 from pyspark.sql import types as T
 
-from firearrow.errors import ConfigError
+from firearrow.errors import ConfigError, MissingPackage
 from firearrow.spark.bodies.bodies import Undecodable
 from firearrow.spark.bodies.registry import PROTOBUF, RegisteredSchema, Registry
 
@@ -45,7 +45,7 @@ try:
     from google.protobuf.descriptor import Descriptor, FieldDescriptor
     from google.protobuf.message import DecodeError, Message
 except ImportError:
-    raise ConfigError("Protobuf bodies need protobuf: pip install 'firearrow[bodies]'") from None
+    raise MissingPackage("Protobuf bodies need", "protobuf", "bodies") from None
 
 F: Final = FieldDescriptor
 INT, LONG = T.IntegerType(), T.LongType()

@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from firearrow.errors import ConfigError, MessageError, StoreError
+from firearrow.errors import ConfigError, MessageError, MissingPackage, StoreError
 from firearrow.message.model import MessageView
 from firearrow.message.names import is_lmq
 from firearrow.message.record import decode_record
@@ -345,9 +345,7 @@ def write_stream(rows: Iterable[dict[str, Any]], sink: IO[bytes]) -> int:
     try:
         import pyarrow as pa  # an extra
     except ImportError:
-        raise ConfigError(
-            "--format arrow needs the package pyarrow: install Firearrow with the extra arrow (docs/start.md)"
-        ) from None
+        raise MissingPackage("--format arrow needs", "pyarrow", "arrow") from None
     types: dict[str, Any] = {name: pa.string() for name in _TEXTS}
     types |= {name: pa.int32() for name in _NUMBERS} | {name: pa.int64() for name in _WIDE}
     types |= {"properties": pa.map_(pa.string(), pa.string()), "body": pa.binary()}

@@ -9,7 +9,7 @@ from importlib.util import find_spec
 from threading import Thread
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from firearrow.errors import CatalogError, ConfigError, FirearrowError
+from firearrow.errors import CatalogError, ConfigError, FirearrowError, MissingPackage
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -37,7 +37,7 @@ class IcebergCatalog:
     def check(self) -> None:
         """Raise ConfigError for wrong properties and missing packages; a catalog that does not answer is not wrong."""
         if find_spec("pyiceberg") is None:
-            raise ConfigError(f"{self.label} needs the package pyiceberg: install the extra iceberg (docs/start.md)")
+            raise MissingPackage(f"{self.label} needs", "pyiceberg", "iceberg")
         try:
             _ = self.opened
         except CatalogError:  # it may answer later

@@ -42,7 +42,7 @@ import pyarrow as pa
 
 from firearrow.client.queues import Queue, Span
 from firearrow.clock import Clock, SystemClock
-from firearrow.errors import ConfigError, CorruptStore, FirearrowError, StoreLocked
+from firearrow.errors import CorruptStore, FirearrowError, MissingPackage, StoreLocked
 from firearrow.javanumbers import INT_MAX, LONG_MAX
 from firearrow.spark.jobs.archive.fileplace import FilePlace, one_line
 from firearrow.spark.jobs.archive.progress import FILES, LOG, ArchiveProgress, LogMark, Numbers, OfQueue, read_numbers
@@ -301,9 +301,7 @@ class Archive:
         Raises CorruptStore for a log that cannot be read, ConfigError if the package is missing.
         """
         if find_spec("deltalake") is None:
-            raise ConfigError(
-                "an archive needs the package deltalake: install Firearrow with the extra spark (docs/start.md)"
-            )
+            raise MissingPackage("an archive needs", "deltalake", "spark")
         for _ in range(_LOOKS_MAX):
             table = self._table()
             if table is None:
