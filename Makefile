@@ -77,7 +77,7 @@ spark-oldest: setup ## the Spark tests on the oldest PySpark that is supported
 	@tools/spark_oldest.sh $(ARGS)
 
 bench: setup ## this broker against RocketMQ's own, in the same run (needs Java, Maven, cargo)
-	@exec .venv/bin/python -m benchmarks
+	@exec .venv/bin/python -m benchmarks $(ARGS)
 
 soak: setup ## 2,000 connections and 10,000 waiting pulls for ten minutes: memory, wake-ups, idle CPU
 	@exec .venv/bin/python -m benchmarks.soak $(ARGS)

@@ -14,7 +14,7 @@ from datetime import datetime
 from pathlib import Path
 from types import FrameType
 
-from benchmarks import machine, report, toolchain
+from benchmarks import machine, peers, report, toolchain
 from benchmarks.cases import CASES, Case, select
 from benchmarks.errors import BenchmarkError
 from benchmarks.generator import Generator
@@ -22,6 +22,8 @@ from benchmarks.report import Report, Result
 from benchmarks.runner import run_case
 from benchmarks.servers import FIREARROW, ROCKETMQ, launchers
 from benchmarks.workloads import FULL, QUICK, Bench, Metrics, Settings
+
+PEERS = "--peers"
 
 
 def parse(arguments: list[str] | None = None) -> argparse.Namespace:
@@ -32,6 +34,7 @@ def parse(arguments: list[str] | None = None) -> argparse.Namespace:
     keys = [case.key for case in CASES]
     parser.add_argument("--case", action="append", default=[], choices=keys, help="run this case")
     parser.add_argument("--rounds", type=positive, help="rounds for each side (5)")
+    parser.add_argument(PEERS, action="store_true", help="NATS JetStream and Kafka instead; see --peers --help")
     parser.add_argument("--quick", action="store_true", help="see that it works; no measurement")
     only = parser.add_mutually_exclusive_group()
     only.add_argument("--only-firearrow", action="store_true", help="without the original")
@@ -52,7 +55,10 @@ def positive(text: str) -> int:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run the chosen cases and write the report."""
+    """Run the chosen cases and write the report; with ``--peers``, other systems instead of RocketMQ."""
+    words = sys.argv[1:] if arguments is None else arguments
+    if PEERS in words:
+        return peers.main([word for word in words if word != PEERS])
     given = parse(arguments)
     signal.signal(signal.SIGTERM, _interrupt)
     try:

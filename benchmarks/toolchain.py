@@ -6,8 +6,10 @@ the first run downloads and compiles.
 
 import hashlib
 import os
+import re
 import shutil
 import subprocess
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -62,29 +64,50 @@ def build_generator(cargo: Path) -> Path:
     manifest = HERE / "load" / "Cargo.toml"
     command: list[str | Path] = [cargo, "build", "--release", "--quiet", "--locked"]
     command += ["--manifest-path", manifest, "--target-dir", target]
-    _run(command, "the load generator")
+    output(command)
     return target / "release" / "firearrow-load"
 
 
-def fetch_jars(maven: Path) -> Path:
-    """Copy the jars that `pom.xml` names into the cache, unless they are there already."""
-    pom = HERE / "pom.xml"
+def fetch_jars(maven: Path, pom: Path | None = None, name: str = f"rocketmq-{ROCKETMQ_VERSION}-benchmark") -> Path:
+    """Copy the jars that a pom names (RocketMQ's) into the cache, unless they are there already."""
+    pom = pom or HERE / "pom.xml"
     digest = hashlib.sha256(pom.read_bytes()).hexdigest()
-    jars = cache_dir() / f"rocketmq-{ROCKETMQ_VERSION}-benchmark"
+    jars = cache_dir() / name
     stamp = jars / "complete"
     if stamp.exists() and stamp.read_text() == digest:
         return jars
     shutil.rmtree(jars, ignore_errors=True)
     goal = "dependency:copy-dependencies"
-    _run([maven, "-q", "-B", "-f", pom, goal, f"-DoutputDirectory={jars}"], "RocketMQ's jars")
+    output([maven, "-q", "-B", "-f", pom, goal, f"-DoutputDirectory={jars}"])
     stamp.write_text(digest)
     return jars
 
 
-def _run(command: list[str | Path], what: str) -> None:
+def go_program(go: Path, module: str) -> Path:
+    """Build a program of Go, ``module@version``, into the cache, unless it is there already."""
+    place = cache_dir() / module.replace("/", "-")
+    name = re.sub(r"/v\d+$", "", module.partition("@")[0]).rpartition("/")[2]
+    if not (place / name).exists():
+        output([go, "install", module], environment={"GOBIN": str(place)})
+    return place / name
+
+
+def output(
+    command: list[str | Path], seconds: float = BUILD_TIMEOUT_S, environment: Mapping[str, str] | None = None
+) -> str:
+    """Run a program and give its output; BenchmarkError if it fails or takes too long."""
+    what = Path(command[0]).name
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=BUILD_TIMEOUT_S, check=False)
+        done = subprocess.run(
+            command,
+            capture_output=True,
+            text=True,
+            timeout=seconds,
+            check=False,
+            env={**os.environ, **(environment or {})},
+        )
     except subprocess.TimeoutExpired as error:
-        raise BenchmarkError(f"{what}: no result within {BUILD_TIMEOUT_S} s") from error
+        raise BenchmarkError(f"{what}: no result within {seconds} s") from error
     if done.returncode != 0:
         raise BenchmarkError(f"{what}: {(done.stderr or done.stdout).strip()[-2000:]}")
+    return done.stdout + done.stderr
