@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tempfile
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,7 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.client.queues import Span
+from firearrow.spark.planning import splits
 from firearrow.spark.planning.splits import cut
+from firearrow.store.reading.entries import Queue, QueueKey
 from firearrow.store.reading.queues import FileQueues
 from firearrow.store.reading.storage import LocalStorage
 from tests.spark import logs
@@ -39,6 +42,26 @@ def test_tasks_cover_every_entry_once(sent: list[logs.Sent], split: int, least: 
             for entries in [opened[part[:2]].entries(part[2], part[3]) for part in task]
         ]
         assert len(reach) >= len(tasks)
+
+
+@given(sent=logs.stores, split=st.integers(1, 3000), least=st.integers(1, 9), first=st.integers(0, 3))
+def test_short_queues_are_opened_once_and_cut_like_others(
+    sent: list[logs.Sent], split: int, least: int, first: int
+) -> None:
+    with tempfile.TemporaryDirectory() as home, pytest.MonkeyPatch.context() as patch:
+        counts = logs.write(Path(home) / "s", sent)
+        queues = FileQueues(LocalStorage(f"{home}/s"))
+        spans = [(key, Span(min(first, count), count)) for key, count in counts.items()]
+        opened: Counter[QueueKey] = Counter()
+
+        def open_queue(key: QueueKey) -> Queue:
+            opened[key] += 1
+            return queues.open(key)
+
+        tasks = cut(open_queue, spans, split, least)
+        assert set(opened.values()) <= {1}
+        patch.setattr(splits, "KEPT_MAX", 0)
+        assert cut(open_queue, spans, split, least) == tasks
 
 
 def test_tasks_are_even_where_only_one_queue_of_many_is_read(tmp_path: Path) -> None:

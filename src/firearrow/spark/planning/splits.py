@@ -7,19 +7,21 @@ queues are read.
 
 Stores of a million queues and 100,000 files are possible (docs/scale.md). A queue is opened when its turn comes,
 not before: a process may map 65,530 files. It goes directly from one task with its messages to the next. So the cost
-grows with the queues and the parts, not with their product.
+grows with the queues and the parts, not with their product. The places of short queues are kept from the first look, as
+many as `KEPT_MAX`: with few messages in each queue, most of the time goes into opening them.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from firearrow.client.queues import Span
-from firearrow.store.reading.entries import Entries, Queue, QueueKey
+from firearrow.store.reading.entries import Queue, QueueKey
+from firearrow.store.scan import Ints
 
 Part = tuple[str, int, int, int]
 """Topic, queue id, first queue offset, and the queue offset after the last."""
@@ -27,9 +29,49 @@ Part = tuple[str, int, int, int]
 OpenQueue = Callable[[QueueKey], Queue]
 
 SAMPLES_MAX: Final = 65_536
+SHORT_MAX: Final = 256  # messages of a queue that is read as a whole
+KEPT_MAX: Final = 2_000_000
 TASKS_MAX: Final = 100_000  # in larger stores tasks are larger: Spark's driver keeps each of them
 _SAMPLES_OF_TASK: Final = 2  # where there are more tasks than samples
 _OVER: Final = 8  # a task may be an eighth larger: 257 MiB are two tasks of 128, not three of 86
+
+
+class _Places(NamedTuple):
+    """Queue offsets of entries, and the places and sizes of their records.
+
+    There are no tag codes: they would keep the queue's file mapped.
+    """
+
+    queue_offset: Ints
+    place: Ints
+    size: Ints
+
+
+class _Looks:
+    """Looks at queues, of which short ones are read once."""
+
+    def __init__(self, open_queue: OpenQueue) -> None:
+        self.open: Final = open_queue
+        self._kept: dict[tuple[QueueKey, Span], _Places] = {}
+        self._room = KEPT_MAX
+
+    def short(self, key: QueueKey, span: Span) -> _Places | None:
+        """All entries of a short span; None for a long one, or if too many are kept already."""
+        kept = self._kept.get((key, span))
+        if kept is None and span.end - span.start <= min(SHORT_MAX, self._room):
+            kept = self._kept[key, span] = _Places(
+                *self.open(key).entries(*span)[:3]
+            )  # no tag code: its file is mapped
+            self._room -= len(kept.size)
+        return kept
+
+    def every(self, step: int, key: QueueKey, span: Span, start: int) -> _Places:
+        """Every ``step``-th entry of a span from an offset on."""
+        kept = self.short(key, span)
+        if kept is None:
+            return _Places(*self.open(key).entries(start, span.end, step)[:3])
+        rows = (kept.queue_offset >= start) & ((kept.queue_offset - start) % step == 0)
+        return _Places(*(column[rows] for column in kept))
 
 
 def cut(
@@ -37,22 +79,24 @@ def cut(
 ) -> list[list[Part]]:
     """The parts of queues that each task reads; no part and no task is empty."""
     spans = [(key, span) for key, span in spans if span.end > span.start]
-    bounds = _boundaries(open_queue, spans, split_bytes, splits_min)
+    looks = _Looks(open_queue)
+    bounds = _boundaries(looks, spans, split_bytes, splits_min)
     tasks: dict[int, list[Part]] = {}
     for key, span in spans:
-        for number, start, end in _cut_queue(open_queue, key, span, bounds):
+        for number, start, end in _cut_queue(looks, key, span, bounds):
             tasks.setdefault(number, []).append((*key, start, end))
     return [tasks[number] for number in sorted(tasks)]
 
 
-def _cut_queue(
-    open_queue: OpenQueue, key: QueueKey, span: Span, bounds: Sequence[int]
-) -> Iterator[tuple[int, int, int]]:
+def _cut_queue(looks: _Looks, key: QueueKey, span: Span, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """The parts of a queue: number of the task, and begin and end as queue offsets."""
     if not bounds:
         yield 0, *span
         return
-    queue = open_queue(key)
+    if (kept := looks.short(key, span)) is not None:
+        yield from _cut_short(kept, span, bounds)
+        return
+    queue = looks.open(key)
     start, number = span.start, 0
     while start < span.end:
         number = bisect_right(bounds, queue.place(start), number)
@@ -62,13 +106,22 @@ def _cut_queue(
         start, number = end, number + 1
 
 
-def _boundaries(
-    open_queue: OpenQueue, spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int
-) -> list[int]:
+def _cut_short(kept: _Places, span: Span, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    """The same for a queue whose entries are known. Lost messages stay with those before them."""
+    if not len(kept.place):
+        yield 0, *span
+        return
+    task = np.searchsorted(bounds, kept.place, side="right")
+    begins = np.flatnonzero(np.diff(task, prepend=-1))
+    starts = [span.start, *kept.queue_offset[begins[1:]].tolist()]
+    yield from zip(task[begins].tolist(), starts, [*starts[1:], span.end], strict=True)
+
+
+def _boundaries(looks: _Looks, spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int) -> list[int]:
     """Physical offsets that cut the wanted messages into pieces of about equal size."""
     step = max(1, sum(span.end - span.start for _, span in spans) // SAMPLES_MAX)
     while True:
-        samples = [(entries.physical_offset, entries.size) for entries in _samples(open_queue, spans, step)]
+        samples = [(entries.place, entries.size) for entries in _samples(looks, spans, step)]
         if not samples:
             return []
         place, size = map(np.concatenate, zip(*samples, strict=True))
@@ -86,12 +139,12 @@ def _boundaries(
     return [int(offset) for offset in chosen if offset > place[0]]
 
 
-def _samples(open_queue: OpenQueue, spans: Sequence[tuple[QueueKey, Span]], step: int) -> Iterator[Entries]:
+def _samples(looks: _Looks, spans: Sequence[tuple[QueueKey, Span]], step: int) -> Iterator[_Places]:
     """Every ``step``-th entry of the spans, as if these were one: a queue that has none of them is not opened."""
     skip = 0
     for key, span in spans:
         start = span.start + skip
         if start < span.end:
-            yield open_queue(key).entries(start, span.end, step)
+            yield looks.every(step, key, span, start)
             start += -(-(span.end - start) // step) * step
         skip = start - span.end
