@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.config import BrokerConfig
+from firearrow.cli.commands import SHORT_FORMS
 from firearrow.cli.mqadmin.table import ROWS
+from firearrow.cli.parser import options_in_front
 from firearrow.config.table import keys
 from firearrow.controller.config import ControllerConfig
 from firearrow.namesrv.config import NamesrvConfig
@@ -17,7 +19,7 @@ from firearrow.proxy.config import ProxyConfig
 from firearrow.store.config import StoreConfig
 from tests.pages import DOCS, PAGES, ROOT, blocks
 from tools.site import pages
-from tools.write_docs import commands, render
+from tools.write_docs import SHARED, commands, render
 
 LINK = re.compile(r"\]\((?!https?:|#)([^)#\s]+)")
 
@@ -145,8 +147,11 @@ def _unknown(words: list[str]) -> list[str]:
     """Return the options of `firearrow` that docs/commands.md, which is generated, does not have."""
     text = (DOCS / "commands.md").read_text(encoding="utf-8")
     sections = {part.partition("\n")[0]: part for part in text.split("\n## firearrow ")[1:]}
+    _, words = options_in_front(words)
+    words[:1] = SHORT_FORMS.get(words[0], words[:1])
     names = [name for name in sections if words[: name.count(" ") + 1] == name.split()]
     section = sections[max(names, key=len)]  # `broker list` is not `broker`
+    section += text[text.index(f"## {SHARED['cluster.']}") : text.index("\n## firearrow ")]
     words = words[: words.index("|")] if "|" in words else words
     return [word for word in words if re.match("--?[a-z]", word) and f"`{word}" not in section]
 

@@ -17,7 +17,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.cli.commands import PROGRAM, TOP, CommandGroup
 from firearrow.cli.examples import EXAMPLES
 from firearrow.cli.mqadmin.table import ROWS, Row
-from firearrow.cli.parser import CommandParser, named
+from firearrow.cli.parser import CommandParser, front_parser, named
 from firearrow.config.demands import DEMANDS
 from firearrow.config.table import ConfigKey, ServerConfig, keys
 from firearrow.controller.config import ControllerConfig
@@ -61,8 +61,14 @@ def demand_table() -> str:
 
 
 def option_tables() -> str:
-    """Return a heading and a Markdown table for every command."""
-    return "\n".join(_option_table(command) for command in commands())
+    """Return a heading and a Markdown table for the shared options, and for every command."""
+    shared = (_shared_table(prefix, heading) for prefix, heading in SHARED.items())
+    return "\n".join([*shared, *map(_option_table, commands())])
+
+
+def _shared_table(prefix: str, heading: str) -> str:
+    options = [option for option in front_parser().arguments if option.dest.startswith(prefix)]
+    return "\n".join([f"## {heading}\n", *_option_rows(options)]) + "\n"
 
 
 def commands(group: CommandGroup = TOP, name: str = PROGRAM) -> Iterator[CommandParser]:
@@ -77,10 +83,26 @@ def commands(group: CommandGroup = TOP, name: str = PROGRAM) -> Iterator[Command
 
 
 def _option_table(command: CommandParser) -> str:
-    rows = [f"## {command.prog}\n", f"{command.description}\n", "| option | meaning |", "|---|---|"]
-    rows += [f"| {_names(option)} | {_cell((option.help or '').replace('%%', '%'))} |" for option in command.arguments]
+    own = [option for option in command.arguments if not option.dest.startswith(tuple(SHARED))]
+    parts = [f"## {command.prog}\n", f"{command.description}\n"]
+    parts += [*_option_rows(own), ""] if own else []
+    links = [
+        f"[{heading.lower()}](#{heading.lower().replace(' ', '-')})"
+        for prefix, heading in SHARED.items()
+        if any(option.dest.startswith(prefix) for option in command.arguments)
+    ]
+    parts += [f"It has the {' and the '.join(links)}{', too' if own else ''}.\n"] if links else []
     examples = "".join(f"    {example}\n" for example in EXAMPLES[command.prog])
-    return "\n".join(rows) + f"\n\nFor example:\n\n{examples}"
+    return "\n".join(parts) + f"\nFor example:\n\n{examples}"
+
+
+SHARED = {"cluster.": "Options of a cluster", "output.": "Options of the output"}
+"""Headings of the options that many commands have, by the beginning of their names."""
+
+
+def _option_rows(options: list[Action]) -> list[str]:
+    rows = [f"| {_names(option)} | {_cell((option.help or '').replace('%%', '%'))} |" for option in options]
+    return ["| option | meaning |", "|---|---|", *rows]
 
 
 def _names(option: Action) -> str:

@@ -11,15 +11,23 @@ from firearrow import __version__
 from firearrow.cli.main import main
 
 
-def test_version(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["--version"]) == 0
+@pytest.mark.parametrize("word", ["--version", "-V", "version"])
+def test_version(word: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([word]) == 0
     assert capsys.readouterr().out == f"firearrow {__version__}\n"
 
 
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
-        ([], "required: COMMAND"),
+        (["-n", "a:1"], "required: COMMAND"),
+        (["--no-option", "topic", "list"], "arguments: --no-option"),
+        (["-n"], "arguments are required: COMMAND"),
+        (["help", "brokr"], "did you mean broker?"),
+        (["help", "topic", "lst"], "did you mean list?"),
+        (["topics", "--tls-any"], "how to encrypt can only be said with --tls"),
+        (["topics", "--secret-file", "s"], "argument --secret-file: it is that of a --user"),
+        (["cat", "orders", "--since", "1w"], "or a duration like 1h"),
         (["sing"], "invalid choice: 'sing'"),
         (["serve", "--broker-port", "65536"], "'65536' is not a port: allowed is 0 to 65535"),
         (["namesrv", "--port", "-1"], "'-1' is not a port"),
@@ -34,6 +42,15 @@ def test_a_wrong_command_line_ends_with_2(
         main(arguments)
     assert end.value.code == 2
     assert reason in capsys.readouterr().err
+
+
+def test_the_program_alone_says_how_to_begin(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([]) == 0
+    said = capsys.readouterr().out
+    assert "firearrow serve\n" in said
+    assert said.count("\n") < 15
+    assert main(["help"]) == 0
+    assert "Short forms: `send` for `message send`" in capsys.readouterr().out
 
 
 def test_a_bad_value_ends_with_1_and_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:
@@ -56,7 +73,7 @@ def test_print_gives_the_configuration_and_ends(capsys: pytest.CaptureFixture[st
     assert err == ("firearrow: unknown key brokrId is kept and has no effect; did you mean brokerId?\n")
 
 
-@pytest.mark.parametrize("words", [["--version"], ["--help"], ["serve", "--help"]])
+@pytest.mark.parametrize("words", [[], ["--version"], ["--help"], ["help", "serve"]])
 def test_talking_imports_nothing_heavy(words: list[str]) -> None:
     program = (
         "import sys, firearrow.cli.main as m\n"

@@ -8,10 +8,13 @@ import sys
 
 import pytest
 
+from firearrow.cli.cluster.options import ClusterOptions
 from firearrow.cli.commands import COMMANDS
 from firearrow.cli.examples import EXAMPLES
 from firearrow.cli.main import main
+from firearrow.cli.output.listing import Output
 from firearrow.cli.parser import parser_for
+from firearrow.clock import SystemClock
 from tools.write_docs import commands
 
 
@@ -27,6 +30,12 @@ from tools.write_docs import commands
         ("nothing topic --help", "firearrow"),
         ("lag billing --help", "firearrow lag"),
         ("mqadmin --help", "firearrow mqadmin"),
+        ("help", "firearrow"),
+        ("help topic create", "firearrow topic create"),
+        ("help send", "firearrow message send"),
+        ("help mqadmin", "firearrow mqadmin"),
+        ("help mqadmin topicRoute", "mqadmin topicRoute"),
+        ("-n a:1 topics --help", "firearrow topic list"),
         ("store verify --json --help", "firearrow store verify"),
     ],
 )
@@ -100,12 +109,44 @@ def test_only_the_module_of_the_command_is_imported() -> None:
         ("cluster restart a b", {"brokers": ("a", "b")}),
         ("cluster restart", {"brokers": ()}),
         ("lag --by queue", {"by": "queue", "group": None}),
+        ("send t hello", {"topic": "t", "body": "hello"}),
+        ("send t -", {"topic": "t", "body": None}),
+        ("send t -- -", {"topic": "t", "body": "-"}),
+        ("groups bill*", {"pattern": "bill*"}),
+        ("-n a:1 topics o*", {"pattern": "o*", "cluster": ClusterOptions(name_server="a:1")}),
+        ("-na:1 topics", {"cluster": ClusterOptions(name_server="a:1")}),
+        ("--context=p --tls topics", {"cluster": ClusterOptions(context="p", tls=True)}),
+        ("-n a:1 topics -n b:1", {"cluster": ClusterOptions(name_server="b:1")}),
+        ("--user me acl list --user nina", {"user": "nina", "cluster": ClusterOptions(user="me")}),
+        ("topics --timeout 1m", {"cluster": ClusterOptions(timeout=60.0)}),
+        ("-o jsonl topics", {"output": Output(output="jsonl")}),
     ],
 )
 def test_words_become_arguments(line: str, given: dict[str, object]) -> None:
     parser, words = parser_for(shlex.split(line))
     arguments = parser.bound(words).arguments
     assert {name: arguments[name] for name in given} == given
+
+
+@pytest.mark.parametrize(
+    ("line", "field", "seconds"),
+    [
+        ("cat t --since -1h", "since", -3600),
+        ("cat t --since 1h", "since", -3600),
+        ("cat t --until=-2d", "until", -172_800),
+        ("offset reset g t --to -30s", "to", -30),
+        ("offset reset g t --to 5m", "to", -300),
+        ("send t x --deliver-at 5m", "deliver_at", 300),
+        ("send t x --deliver-at -1h", "deliver_at", -3600),
+        ("sql q --since 1d", "since", -86_400),
+    ],
+)
+def test_a_duration_is_a_time_from_now_on(line: str, field: str, seconds: int) -> None:
+    parser, words = parser_for(line.split())
+    before = SystemClock().now_ms()
+    arguments = parser.bound(words).arguments
+    found = arguments.get(field) or getattr(arguments.get("options"), field)
+    assert 0 <= found - (before + 1000 * seconds) <= SystemClock().now_ms() - before
 
 
 @pytest.mark.parametrize(
@@ -215,7 +256,7 @@ def test_to_monitoring_a_slip_is_unknown(capsys: pytest.CaptureFixture[str]) -> 
         ("brokr", "; did you mean broker?"),
         ("broker lst", "; did you mean list?"),
         ("store verfy d", "; did you mean verify?"),
-        ("sing", "'pipeline')"),
+        ("sing", "'groups')"),
         ("serve --zzz", "arguments: --zzz"),
         ("topic", "required: COMMAND"),
     ],

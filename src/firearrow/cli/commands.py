@@ -5,13 +5,21 @@ The module of a command is imported when a command line names it.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from importlib import import_module
 from typing import Any, Final, NamedTuple, TypeVar
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
 PROGRAM: Final = "firearrow"
+SHORT_FORMS: Final[Mapping[str, tuple[str, str]]] = {
+    "send": ("message", "send"),
+    "cat": ("message", "cat"),
+    "tail": ("message", "tail"),
+    "topics": ("topic", "list"),
+    "groups": ("group", "list"),
+}
+"""Words that stand for a command of a group."""
 
 
 class Listed(NamedTuple):

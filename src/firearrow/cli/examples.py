@@ -1,4 +1,4 @@
-"""An example or more of every command: in its help, and in the documentation."""
+"""An example or more of every command: in its help, and in the documentation; and the help of `firearrow` alone."""
 
 from __future__ import annotations
 
@@ -8,8 +8,10 @@ from typing import Final
 EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow": (
         "firearrow serve",
-        "firearrow message send orders hello",
-        "firearrow lag billing",
+        "firearrow topics",
+        "firearrow send orders hello",
+        "firearrow cat orders --since 1h",
+        "firearrow --context production lag billing",
         "firearrow store stat data/store",
     ),
     "firearrow serve": (
@@ -281,3 +283,15 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     ),
     "firearrow pipeline watch": ("firearrow pipeline watch --name-server 10.0.0.1:9876 --alert 'deadLetters > 0'",),
 }
+
+
+def short_help() -> str:
+    """Give the help of the name of the program alone."""
+    lines = [
+        "Apache RocketMQ's message system in Python. For example:",
+        "",
+        *(f"  {example}" for example in EXAMPLES["firearrow"]),
+        "",
+        "`firearrow help` lists all commands, `firearrow help COMMAND` the options of one.",
+    ]
+    return "\n".join(lines) + "\n"

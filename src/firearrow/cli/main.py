@@ -10,8 +10,8 @@ from __future__ import annotations
 import gc
 import os
 import sys
-from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TYPE_CHECKING, Any, Final
 
 from firearrow import __version__
 from firearrow.cli.output.stream import forget_output, output_is_closed
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from inspect import BoundArguments
 
     from firearrow.cli.parser import CommandParser
+
+VERSION: Final = ("--version", "-V", "version")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -46,28 +48,36 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(words: Sequence[str], *, is_process: bool = False) -> int:
-    if words and words[0] == "--version":
+    if words and words[0] in VERSION:
         print(f"firearrow {__version__}")
         return 0
     if "_ARGCOMPLETE" in os.environ:
         from firearrow.cli.completion import complete
 
         complete()
-    if words[:1] == ["mqadmin"] and words[1:2] not in (["--help"], ["-h"]):
+    if not words:
+        from firearrow.cli.examples import short_help
+
+        sys.stdout.write(short_help())
+        return 0
+    is_about = words[0] == "help"  # `help topic list` is `topic list --help`
+    if words[is_about : is_about + 1] == ["mqadmin"] and words[is_about + 1 :] not in ([], ["--help"], ["-h"]):
         from firearrow.cli.mqadmin.entry import run  # all other words are RocketMQ's
 
-        return run(words[1:])
+        return run(["help", *words[2:]] if is_about else words[1:])
     from firearrow.cli.parser import HELP, asks_for_help, parser_for
 
-    wants_help = asks_for_help(words)
+    wants_help = is_about or asks_for_help(words)
     gc.disable()  # imports leave no garbage to look for
     try:
-        parser, rest = parser_for([word for word in words if word not in HELP] if wants_help else words)
+        parser, rest = parser_for([word for word in words[is_about:] if word not in HELP] if wants_help else words)
     finally:
         if is_process:
             gc.freeze()  # imports stay to the end, where one look for cycles in them is a tenth of a short command
         gc.enable()
     if wants_help:
+        if is_about and rest and parser.has_commands:
+            parser.bound(rest)  # refuses a name that no command has
         sys.stdout.write(parser.format_help())
         return 0
     return _run_command(parser, rest)
@@ -87,6 +97,7 @@ def _run_command(parser: CommandParser, words: Sequence[str]) -> int:
 def _carry_out(function: Callable[..., Any], bound: BoundArguments) -> int:
     import inspect
 
+    from firearrow.cli.cluster.options import ClusterOptions
     from firearrow.cli.failures import carried_out, exit_code
     from firearrow.cli.output.listing import Output
 
@@ -95,10 +106,27 @@ def _carry_out(function: Callable[..., Any], bound: BoundArguments) -> int:
             return int(function(*bound.args, **bound.kwargs) or 0)
         import asyncio  # a command without a coroutine does not wait for it
 
-        return int(asyncio.run(function(*bound.args, **bound.kwargs)) or 0)
+        return int(asyncio.run(_limited(function(*bound.args, **bound.kwargs), timeout)) or 0)
 
+    timeout: float | None = None
+    as_json: bool | None = None
     for value in bound.arguments.values():
-        if isinstance(value, Output):
+        if isinstance(value, ClusterOptions):
             value.check()
-            return carried_out(command, exit_code, as_json=value.json)
-    return command()
+            timeout = value.timeout
+        elif isinstance(value, Output):
+            value.check()
+            as_json = value.is_json
+    return command() if as_json is None else carried_out(command, exit_code, as_json=as_json)
+
+
+async def _limited(work: Awaitable[Any], seconds: float | None) -> Any:
+    import asyncio
+
+    try:
+        async with asyncio.timeout(seconds) as end:
+            return await work
+    except TimeoutError:
+        if not end.expired():
+            raise
+        raise FirearrowError(f"gave up after {seconds:g} s, the --timeout") from None

@@ -7,12 +7,16 @@ it appears on the command line: ``Annotated[int, valued("N", "queues on each bro
 
 from __future__ import annotations
 
+import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
 
-from firearrow.clock import duration_ms, moment_ms
+from firearrow.clock import SystemClock, duration_ms, moment_ms
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 T = TypeVar("T")
 Pairs = tuple[tuple[str, str], ...]
@@ -81,6 +85,10 @@ def _names(name: str | Sequence[str] | None) -> Sequence[str]:
 # --- Values of options: functions that read one ---
 
 
+TIMES: Final = "TIME is ISO 8601 (UTC), ms since 1970, or a duration before now such as 1h"
+"""Text for the help of options that `moment` reads."""
+
+
 class WrongValue(ArgumentTypeError):
     """A value that an option can't have; argparse prints the sentence."""
 
@@ -139,11 +147,49 @@ def in_seconds(text: str) -> str:
 
 
 def moment(text: str) -> int:
-    """Read a time, see `firearrow.clock.moment_ms`."""
+    """Read a time, see `firearrow.clock.moment_ms`, or a duration before now: 1h, or -1h."""
+    return _moment(text, -1)
+
+
+def moment_ahead(text: str) -> int:
+    """Read a time, or a duration from now on; one with a minus sign is before now."""
+    return _moment(text, 1)
+
+
+def _moment(text: str, sign: int) -> int:
+    ahead, size = (-1, text[1:]) if text.startswith("-") else (sign, text)
+    try:
+        return max(0, SystemClock().now_ms() + ahead * duration_ms(size))
+    except ValueError:
+        pass
     try:
         return moment_ms(text)
     except ValueError as error:
-        raise WrongValue(str(error)) from None
+        raise WrongValue(f"{error}, or a duration like 1h") from None
+
+
+class StandardInput(str):
+    """The word ``-`` on a command line; behind ``--`` it is a text as any other."""
+
+    __slots__ = ()
+
+
+STANDARD_INPUT: Final = StandardInput("-")
+
+
+def text_or_input(text: str) -> str | None:
+    """Give a text; None for standard input."""
+    return None if isinstance(text, StandardInput) else text
+
+
+def content_of(path: Path) -> bytes:
+    """Read a file, or standard input for ``-``."""
+    if str(path) == STANDARD_INPUT:
+        return sys.stdin.buffer.read()
+    from firearrow.files import naming  # few commands read a file
+
+    with naming(path):
+        return path.read_bytes()
 
 
 def own_files(text: str) -> str:

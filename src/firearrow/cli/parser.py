@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from argparse import PARSER, SUPPRESS, Action, ArgumentError, Namespace
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import MISSING, fields, is_dataclass
+from functools import cache
 from inspect import BoundArguments, Parameter, Signature, signature
 from types import NoneType
 from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
 
-from firearrow.cli.commands import PROGRAM, TOP, CommandGroup, Function
+from firearrow.cli.commands import PROGRAM, SHORT_FORMS, TOP, CommandGroup, Function
 from firearrow.cli.examples import EXAMPLES
-from firearrow.cli.parameters import NOT_ASKED, NamesOf, WrongOptions
+from firearrow.cli.parameters import NOT_ASKED, STANDARD_INPUT, NamesOf, WrongOptions
 from firearrow.cli.parameters import Parameter as Declared
 from firearrow.config.kinds import proposal
 
@@ -23,16 +25,47 @@ USAGE_OF: Final = {"firearrow check": 3}
 HELP: Final = ("--help", "-h")
 END_OF_OPTIONS: Final = "--"
 NAMES_COLUMNS: Final = 26
+_NEGATIVE: Final = re.compile(r"-\d+(\.\d+|ms|[smhd])?$|-\.\d+$")
+"""Words that are no options: negative numbers, and negative durations such as -1h."""
 
 
 def parser_for(words: Sequence[str]) -> tuple[CommandParser, list[str]]:
     """Give the parser of the command that a command line names, and the words behind the name."""
     name, summary = PROGRAM, "Apache RocketMQ's message system in Python"
     command: Function | CommandGroup = TOP
-    rest = list(words)
+    front, rest = options_in_front(words)
+    rest[:1] = SHORT_FORMS.get(rest[0], rest[:1]) if rest else ()
     while isinstance(command, CommandGroup) and rest and (found := command.commands.get(rest[0])):
         name, summary, command = f"{name} {rest.pop(0)}", found.summary, found.load()
-    return CommandParser(name, summary, command), rest
+    return CommandParser(name, summary, command), [*(front if command is not TOP else ()), *rest]
+
+
+def options_in_front(words: Sequence[str]) -> tuple[list[str], list[str]]:
+    """Divide a command line into the options before the command, by their long names, and the rest."""
+    front: list[str] = []
+    rest = list(words)
+    while rest and rest[0].startswith("-"):
+        word = rest.pop(0)
+        name, equals, value = word.partition("=") if word.startswith("--") else (word[:2], word[2:], word[2:])
+        action = next((it for it in front_parser().arguments if name in it.option_strings), None)
+        if action is None or (action.nargs != 0 and not equals and not rest):
+            return [], list(words)  # the parser of all commands refuses them
+        long = action.option_strings[-1]
+        front.append(long if action.nargs == 0 else f"{long}={value if equals else rest.pop(0)}")
+    return front, rest
+
+
+@cache
+def front_parser() -> CommandParser:
+    """Give the parser of the options that may precede the name of a command."""
+    from firearrow.cli.cluster.options import ANY, ClusterOptions
+    from firearrow.cli.output.listing import PLAIN, Output
+
+    def front(*, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+        """Take the options."""
+
+    front.__annotations__ = {"cluster": ClusterOptions, "output": Output}  # local names can't be looked up
+    return CommandParser(PROGRAM, "options in front", front)
 
 
 def asks_for_help(words: Sequence[str]) -> bool:
@@ -78,6 +111,7 @@ class _Parser(argparse.ArgumentParser):
 
     def __init__(self, prog: str, **settings: Any) -> None:
         super().__init__(prog, formatter_class=_Format, allow_abbrev=False, **settings)
+        self._negative_number_matcher = _NEGATIVE
 
     def error(self, message: str) -> NoReturn:
         """End with 2 (`check`: 3) and two lines on standard error: the usage, and the error."""
@@ -109,6 +143,7 @@ class CommandParser(_Parser):
         self.function: Final = command.default if isinstance(command, CommandGroup) else command
         self.arguments: Final[list[Action]] = []
         self.completed: Final[dict[Action, NamesOf]] = {}
+        self.has_commands: Final = isinstance(command, CommandGroup)
         self._signature: Final = signature(self.function) if self.function else Signature()
         self._classes: Final[dict[str, type]] = {}
         self._options: Final = _Parser(name, add_help=False)
@@ -121,6 +156,9 @@ class CommandParser(_Parser):
         if isinstance(command, CommandGroup):
             usage += ["COMMAND"] if command.default is None else []
             epilog += f"\n\n`{name} COMMAND --help` lists the options of a command."
+            if command is TOP:
+                short = (f"`{word}` for `{' '.join(long)}`" for word, long in SHORT_FORMS.items())
+                epilog += f"\nShort forms: {', '.join(short)}."
             self._declare_commands(command)
         description = f"{summary[0].upper()}{summary[1:]}."
         super().__init__(name, parents=[self._places, self._options], description=description, epilog=epilog)
@@ -138,6 +176,7 @@ class CommandParser(_Parser):
         """
         head, tail = _split(words)
         self._check_names(head)
+        head = [STANDARD_INPUT if word == STANDARD_INPUT else word for word in head]
         given, rest = self._options.parse_known_args(head)
         values: dict[str, Any] = {}
         fields_of: defaultdict[str, dict[str, Any]] = defaultdict(dict)
@@ -169,6 +208,8 @@ class CommandParser(_Parser):
         )
         for name, command in group.commands.items():
             commands.add_parser(name, help=_escaped(command.summary), add_help=False)
+        for name in SHORT_FORMS if group is TOP else ():
+            commands.add_parser(name, add_help=False)  # help does not list it again
 
     def _declare(self, hints: Mapping[str, Any]) -> None:
         for one in self._signature.parameters.values():
@@ -187,7 +228,9 @@ class CommandParser(_Parser):
         kind, declared = get_args(hint)
         if declared is NOT_ASKED:
             return
-        names = declared.names or (f"--{place.rpartition('.')[2].replace('_', '-')}",)
+        names = tuple(declared.names) or (f"--{place.rpartition('.')[2].replace('_', '-')}",)
+        if len(names) > 1:  # an option of the command itself may have one of them
+            names = tuple(name for name in names if name not in self._options._option_string_actions)
         settings: dict[str, Any] = {"dest": place, "default": SUPPRESS, "help": _escaped(declared.help)}
         if kind is bool:
             settings["action"] = "store_true"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -19,7 +20,7 @@ def environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
 
 
-def servers(**options: str) -> list[str]:
+def servers(**options: Any) -> list[str]:
     return [*ClusterOptions(**options).target().name_servers]
 
 

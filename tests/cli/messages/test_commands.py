@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 import sys
 from pathlib import Path
 
@@ -22,7 +21,9 @@ def test_what_is_sent_is_found_by_id_and_by_key(shell: Shell) -> None:
     assert (sent["broker"], sent["queueId"], sent["queueOffset"]) == ("broker-a", 1, 3)
     [by_id] = shell.rows("message", "get", sent["messageId"], "--topic", "orders")
     assert (by_id["body"], by_id["tag"], by_id["keys"]) == ("füü", "paid", "a b")
-    assert json.loads(by_id["properties"])["x"] == "y"
+    assert by_id["properties"]["x"] == "y"
+    printed = [row for row in shell.lines("message", "cat", "orders") if row["messageId"] == sent["messageId"]]
+    assert printed == [by_id]
     assert shell.rows("message", "get", by_id["offsetMessageId"]) == [by_id]
     assert shell.rows("message", "get", "--topic", "orders", "--key", "b") == [by_id]
     screen = shell.text("message", "get", by_id["offsetMessageId"])
@@ -42,6 +43,11 @@ def test_a_body_comes_from_a_file_or_standard_input(
     [sent] = shell.rows("message", "send", "orders")
     [found] = shell.rows("message", "get", sent["messageId"], "--topic", "orders")
     assert found["body"] == "piped"
+    for words in (["-"], ["--file", "-"]):
+        monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"piped again")))
+        [sent] = shell.rows("send", "orders", *words)
+        [found] = shell.rows("message", "get", sent["messageId"], "--topic", "orders")
+        assert found["body"] == "piped again"
 
 
 def test_a_topic_is_printed_queue_after_queue(shell: Shell) -> None:
@@ -52,8 +58,16 @@ def test_a_topic_is_printed_queue_after_queue(shell: Shell) -> None:
     assert len(shell.lines("message", "cat", "orders", "--limit", "4")) == 4
     assert shell.lines("message", "cat", "orders", "--since", "2100-01-01") == []
     assert shell.lines("message", "cat", "orders", "--until", "2020-01-01") == []
+    assert shell.text("cat", "orders", "--since", "1h", "--format", "{key}={body}", "--limit", "2") == (
+        "o-0=order 0\no-2=order 2\n"
+    )
     first = shell.text("message", "cat", "orders", "--limit", "1")
     assert first.endswith("Z  broker-a/0/0  open  o-0  order 0\n")
+
+
+def test_a_command_gives_up_in_time(shell: Shell) -> None:
+    code, said = shell.fails("tail", "orders", "--timeout", "50ms")
+    assert (code, said) == (1, "firearrow: gave up after 0.05 s, the --timeout\n")
 
 
 def test_what_comes_is_printed_as_it_comes(shell: Shell) -> None:
@@ -85,7 +99,7 @@ def test_a_copy_has_what_the_sender_had_set(shell: Shell) -> None:
     assert sent["state"] == "sent"
     [copy] = shell.rows("message", "get", sent["newMessageId"], "--topic", "again")
     assert [copy[name] for name in ("tag", "keys", "body")] == ["paid", "o-4", "order 4"]
-    assert json.loads(copy["properties"])["number"] == "4"
+    assert copy["properties"]["number"] == "4"
 
 
 @pytest.mark.parametrize(

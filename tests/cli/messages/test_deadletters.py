@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import pytest
 
 from firearrow.client.blocking import Producer, PushConsumer
@@ -46,7 +44,7 @@ def test_only_what_is_chosen_is_sent_and_only_if_it_is_said(dead: Shell) -> None
     assert sent["state"] == "sent"
     [copy] = dead.rows("message", "get", sent["newMessageId"], "--topic", "orders")
     assert (copy["body"], copy["tag"], copy["keys"]) == ("order 3", "open", "o-3")
-    properties = json.loads(copy["properties"])
+    properties = copy["properties"]
     assert properties["FIREARROW_RESENT"].startswith("broker-a/%DLQ%billing/0/")
     assert "DLQ_ORIGIN_TOPIC" not in properties
     assert dead.rows("dlq", "list")[0]["letters"] == 2

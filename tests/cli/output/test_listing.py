@@ -6,6 +6,7 @@ import io
 import json
 import sys
 from datetime import UTC, datetime
+from typing import Any
 
 import pytest
 
@@ -67,6 +68,47 @@ def test_rows_without_end_come_one_by_one(capsys: pytest.CaptureFixture[str]) ->
 def test_one_form_at_a_time() -> None:
     with pytest.raises(WrongOptions, match="--table: not allowed with argument --csv"):
         Output(csv=True, table=True).check()
+    with pytest.raises(WrongOptions, match="--format: not allowed with argument --output"):
+        Output(output="json", format="{a}").check()
+
+
+MESSAGES = Table(
+    "Messages",
+    ("messageId", "keys", "body", "bodyIsBase64", "properties"),
+    [["A", None, '{"id": [1, "é", null]}', False, {"region": "eu"}], ["B", "k", "/wA=", True, {}]],
+)
+
+
+@pytest.mark.parametrize(
+    ("output", "printed"),
+    [
+        (Output(output="body"), b'{"id": [1, "\xc3\xa9", null]}\n\xff\x00\n'),
+        (Output(format="{id}[{key}]\\t{properties.region}{{"), b"A[]\teu{{\nB[k]\t{{\n"),
+        (Output(format="{properties} {bodyIsBase64}"), b'{"region": "eu"} false\n{} true\n'),
+        (Output(output="jsonl"), None),
+        (Output(output="csv"), b"messageId,keys,body,bodyIsBase64,properties\n"),
+    ],
+)
+def test_messages_have_more_forms(output: Output, printed: bytes | None, capfdbinary: Any) -> None:
+    output.show(MESSAGES)
+    found = capfdbinary.readouterr().out
+    if printed is None:
+        first, second = map(json.loads, found.splitlines())
+        assert (first["properties"], second["properties"]) == ({"region": "eu"}, {})
+    else:
+        assert found.startswith(printed)
+
+
+@pytest.mark.parametrize(
+    ("output", "reason"),
+    [
+        (Output(output="body"), "these rows have no bodies"),
+        (Output(format="{lga}"), "no column {lga}; there are group"),
+    ],
+)
+def test_a_form_that_a_table_does_not_have_is_refused(output: Output, reason: str) -> None:
+    with pytest.raises(WrongOptions, match=reason):
+        output.show(TABLE)
 
 
 def test_a_narrow_terminal_gets_the_first_columns_and_hears_of_the_rest() -> None:
@@ -78,6 +120,18 @@ def test_a_narrow_terminal_gets_the_first_columns_and_hears_of_the_rest() -> Non
 class Terminal(io.StringIO):
     def isatty(self) -> bool:
         return True
+
+
+def test_a_body_is_readable_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [*MESSAGES.rows, ["C", None, "no JSON \x1b[2J", False, {}], ["D", None, "[no JSON", False, {}]]
+    for no_color, value in (("1", "    1,"), ("", "    \x1b[36m1\x1b[0m,")):
+        terminal = Terminal()
+        monkeypatch.setattr(sys, "stdout", terminal)
+        monkeypatch.setenv("NO_COLOR", no_color)
+        Output(output="body").show(MESSAGES._replace(rows=rows))
+        lines = terminal.getvalue().splitlines()
+        assert value in lines
+        assert lines[-3:] == ["/wA=", "no JSON \\x1b[2J", "[no JSON"]
 
 
 @pytest.mark.parametrize(("no_color", "painted"), [("", True), ("1", False)])

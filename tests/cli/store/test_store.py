@@ -14,6 +14,8 @@ from pathlib import Path
 import pytest
 
 from firearrow.cli.main import main
+from firearrow.cli.output.messagerows import COLUMNS
+from firearrow.cli.store.shown import OF_STORE
 from tests import golden
 from tests.store.offline.damage import a_message, forget_last_entry, golden_store, in_record, messages
 from tests.store.offline.test_repair import lost_end
@@ -66,6 +68,8 @@ def test_cat(root: Path, capsys: Capture) -> None:
     assert rows[0]["bornHost"] == f"{wanted.born_host.ip}:{wanted.born_host.port}"
     at = wanted.physical_offset
     assert json.loads(run(capsys, "cat", root, "--offset", at)[1]) == rows[0]
+    assert [*rows[0]][: len(COLUMNS)] == [*COLUMNS]
+    assert {**rows[0]}.keys() - {*COLUMNS} == {*OF_STORE} - {"bodyError"}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +98,7 @@ def test_a_body_that_is_no_text_is_base64(tmp_path: Path, capsys: Capture) -> No
         append(store, b"\xff\x00")
         settle(store)
     row = json.loads(run(capsys, "cat", tmp_path / "s")[1])
-    assert (row["bodyBase64"], "body" in row) == ("/wA=", False)
+    assert (row["body"], row["bodyIsBase64"]) == ("/wA=", True)
 
 
 def test_verify_and_repair(root: Path, capsys: Capture) -> None:

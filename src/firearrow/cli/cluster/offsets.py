@@ -19,7 +19,7 @@ from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment
-from firearrow.cli.parameters import Parameter, count, moment, valued
+from firearrow.cli.parameters import TIMES, Parameter, count, moment, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.config.kinds import proposal
@@ -96,11 +96,7 @@ async def reset(
     *,
     to: Annotated[
         str | int,
-        valued(
-            "earliest|latest|TIME",
-            "new position; TIME is ISO 8601 (default: UTC), and means the first message stored then or later",
-            place,
-        ),
+        valued("earliest|latest|TIME", f"new position: the first message stored at TIME or later; {TIMES}", place),
     ],
     broker: OnBroker = None,
     queue: InQueue = None,

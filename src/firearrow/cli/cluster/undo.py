@@ -17,7 +17,7 @@ import msgspec
 from msgspec.structs import replace
 
 from firearrow.cli.failures import NothingFound
-from firearrow.cli.parameters import valued
+from firearrow.cli.parameters import content_of, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.clock import SystemClock
@@ -29,7 +29,7 @@ from firearrow.wire.client_bodies import SubscriptionGroupConfig
 UndoFile = Annotated[
     Path | None, valued("FILE", "undo file to write (default: firearrow-undo-NAME-TIME.json in the working directory)")
 ]
-FromFile = Annotated[Path, valued(None, "undo file of an earlier `--apply`")]
+FromFile = Annotated[Path, valued(None, "undo file of an earlier `--apply`; - is standard input")]
 
 
 class Undo(msgspec.Struct, frozen=True, kw_only=True, rename="camel", tag_field="kind"):
@@ -76,7 +76,7 @@ def _free_path(stem: str) -> Path:
 def read_undo(path: Path, kind: type[U]) -> U:
     """Read the file; ConfigError for another kind of file, NothingFound for a missing file."""
     try:
-        data = path.read_bytes()
+        data = content_of(path)
         found = msgspec.json.decode(data, type=_Kind).kind
         if found != kind.__struct_config__.tag:
             raise ConfigError(f"{path} undoes something else: `firearrow {found} undo` reads it")

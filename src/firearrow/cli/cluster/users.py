@@ -22,7 +22,7 @@ from firearrow.cli.cluster.undo import FromFile, UndoFile, read_undo
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
-from firearrow.cli.parameters import Parameter, WrongOptions, either, valued
+from firearrow.cli.parameters import Parameter, WrongOptions, content_of, either, valued
 from firearrow.wire.admin_bodies import AuthUserInfo
 
 LIST: Final = ("user", "isSuper", "isEnabled", "rules", "state", "brokers")
@@ -61,7 +61,7 @@ async def create_user(
     /,
     *,
     password: Annotated[str | None, valued("SECRET", "its secret key; a file keeps it off command lines")] = None,
-    password_file: Annotated[Path | None, valued("FILE", "file with its secret key")] = None,
+    password_file: Annotated[Path | None, valued("FILE", "file with its secret key; - is standard input")] = None,
     super_user: Annotated[bool | None, either("it may do everything", off="--normal")] = None,
     disabled: Annotated[bool | None, either("its requests are refused for the time being", off="--enabled")] = None,
     apply: Apply = False,
@@ -72,7 +72,7 @@ async def create_user(
     """Create a user on all brokers, or change the given fields of one."""
     if password is not None and password_file is not None:
         raise WrongOptions("argument --password-file: not allowed with argument --password")
-    secret = password_file.read_text("utf-8").rstrip("\r\n") if password_file is not None else password
+    secret = content_of(password_file).decode().rstrip("\r\n") if password_file is not None else password
     kind = None if super_user is None else SUPER if super_user else NORMAL
     status = None if disabled is None else DISABLED if disabled else ENABLED
     wanted = AuthUserInfo(name, secret, kind, status)

@@ -107,7 +107,7 @@ async def check(
 
 
 def _tell(facts: ClusterFacts, found: Sequence[Finding], output: Output) -> int:
-    if output.json or output.csv or output.table:
+    if output.form:
         output.show(rows_of(found))
     else:
         print(status_line(facts, found))

@@ -37,7 +37,7 @@ async def doctor(
     async with cluster.admin() as admin:
         found, summary = await (_of_sends(admin, topic) if group == SENDS else _of_group(admin, group, topic))
     found = by_gravity(found)
-    if output.json or output.csv or output.table:
+    if output.form:
         output.show(rows_of(found))
     else:
         print("\n\n".join([*map(_text, found), summary]))

@@ -27,7 +27,7 @@ def errors(
 ) -> None:
     """Explain a response code: its cause and its cure."""
     codes = list(ResponseCode) if code is None else [code_named(code)]
-    if output.json or output.csv or output.table:
+    if output.form:
         output.show(Table("", COLUMNS, [_row(one) for one in codes]))
     else:
         print("\n\n".join(map(_text, codes)))

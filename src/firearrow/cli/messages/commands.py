@@ -17,20 +17,26 @@ from firearrow.cli.messages.browsing import QUEUES_MAX, Wanted, edges_of, part, 
 from firearrow.cli.messages.pending import COLUMNS as PENDING
 from firearrow.cli.messages.pending import by_time, by_topic, waiting
 from firearrow.cli.messages.reading import ALL, follow, places, read, span
-from firearrow.cli.messages.resending import COLUMNS, Resend, fields_of, line_of, resend_all, row_of
+from firearrow.cli.messages.resending import Resend, resend_all
 from firearrow.cli.messages.ways import way_of
-from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.listing import PLAIN, Output, print_body
+from firearrow.cli.output.messagerows import COLUMNS, fields_of, line_of, row_of
 from firearrow.cli.output.reports import Cell, Table, as_moment
 from firearrow.cli.parameters import (
+    STANDARD_INPUT,
+    TIMES,
     Parameter,
     WrongOptions,
+    content_of,
     exclude,
     moment,
+    moment_ahead,
     options,
     pair,
     require_order,
     seconds,
     switch,
+    text_or_input,
     valued,
     whole_seconds,
 )
@@ -41,7 +47,6 @@ from firearrow.client.queues import Queue
 from firearrow.client.tracing.records import steps_in
 from firearrow.clock import SystemClock
 from firearrow.errors import MessageError
-from firearrow.files import naming
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.model import MessageView
 from firearrow.message.names import TRACE_TOPIC
@@ -59,9 +64,7 @@ Tags = Annotated[str, valued("TAG || ...", "with one of these tags", name="--tag
 OnBroker = Annotated[str | None, valued("NAME", "on this broker (default: all)")]
 InQueue = Annotated[int | None, valued("ID", "in this queue (default: all)")]
 Since = Annotated[int | None, valued("TIME", "stored at this time or later", moment)]
-Until = Annotated[
-    int | None, valued("TIME", "stored at this time or before; TIME is ISO 8601 (UTC) or ms since 1970", moment)
-]
+Until = Annotated[int | None, valued("TIME", f"stored at this time or before; {TIMES}", moment)]
 
 app = CommandGroup()
 
@@ -70,15 +73,17 @@ app = CommandGroup()
 class MessageOptions:
     """Options of a message apart from its body."""
 
-    file: Annotated[Path | None, valued("FILE", "file with the body")] = None
+    file: Annotated[Path | None, valued("FILE", "file with the body; - is standard input")] = None
     tag: Annotated[str | None, Parameter("tag, for the filters of subscriptions")] = None
     key: Annotated[tuple[str, ...], valued("WORD", "word to find the message by; may be repeated")] = ()
     properties: Annotated[
         tuple[tuple[str, str], ...],
         valued("KEY=VALUE", "property of the message; may be repeated", pair, name="--property"),
     ] = ()
-    delay: Annotated[float | None, valued("SECONDS", "deliver it after this delay", seconds)] = None
-    deliver_at: Annotated[int | None, valued("TIME", "deliver it at this time", moment)] = None
+    delay: Annotated[float | None, valued("DURATION", "deliver it after this delay: seconds, or 5m", seconds)] = None
+    deliver_at: Annotated[
+        int | None, valued("TIME", "deliver it at this time, or after a duration such as 5m", moment_ahead)
+    ] = None
     sharding_key: Annotated[str | None, valued("WORD", "messages with the same key keep their order")] = None
     broker: Annotated[str | None, valued("NAME", "to this broker, with --queue")] = None
     queue: Annotated[int | None, valued("ID", "to this queue, with --broker")] = None
@@ -98,7 +103,10 @@ NO_OPTIONS: Final = MessageOptions()
 @app.command("send")
 async def send(
     topic: Topic,
-    body: Annotated[str | None, Parameter("the body (default: from --file, or from standard input)")] = None,
+    body: Annotated[
+        str | None,
+        Parameter("the body; - is standard input (default: from --file, or from standard input)", read=text_or_input),
+    ] = None,
     /,
     *,
     options: MessageOptions = NO_OPTIONS,
@@ -140,10 +148,7 @@ async def send(
 def _body(body: str | None, file: Path | None) -> bytes:
     if body is not None:
         return body.encode()
-    if file is None:
-        return sys.stdin.buffer.read()
-    with naming(file):
-        return file.read_bytes()
+    return content_of(file or Path(STANDARD_INPUT))
 
 
 @app.command("cat")
@@ -294,12 +299,17 @@ async def get(
             for address in data.broker_addrs.values()
         }
     rows = [row_of(message, brokers.get(str(message.store_host))) for message in found]
-    if output.json or output.csv:
+    if output.form not in ("", "table"):
         output.show(Table("Messages", COLUMNS, rows))
         return
     for number, row in enumerate(rows):
         sys.stdout.write("\n" if number else "")
-        output.show(Table("Message", ("field", "value"), fields_of(row)))
+        fields = fields_of(row)
+        if sys.stdout.isatty():
+            output.show(Table("Message", ("field", "value"), fields[:-1]))
+            print_body(dict(zip(COLUMNS, row, strict=True)))
+        else:
+            output.show(Table("Message", ("field", "value"), fields))
 
 
 async def message_of(admin: Admin, message_id: str, topic: str | None) -> MessageView:

@@ -12,10 +12,11 @@ from firearrow.cli.cluster.options import ANY, ClusterOptions, Group
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.messages.reading import FoundMessage, Place, places, read, span
-from firearrow.cli.messages.resending import Resend, as_text, resend_all
+from firearrow.cli.messages.resending import Resend, resend_all
 from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.messagerows import as_text
 from firearrow.cli.output.reports import Cell, Table, as_moment, cut
-from firearrow.cli.parameters import WrongOptions, moment, switch, valued
+from firearrow.cli.parameters import TIMES, WrongOptions, moment, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.clock import SystemClock
@@ -38,9 +39,7 @@ READ_MAX: Final = 20_000
 _ERROR: Final = re.compile(r"error|exception|failure", re.IGNORECASE)
 
 Limit = Annotated[int, valued("N", "largest number of letters, the newest; 0 for all (default: 100)")]
-Since = Annotated[
-    int | None, valued("TIME", "dead letters since this time; TIME is ISO 8601 (UTC) or ms since 1970", moment)
-]
+Since = Annotated[int | None, valued("TIME", f"dead letters since this time; {TIMES}", moment)]
 
 app = CommandGroup()
 

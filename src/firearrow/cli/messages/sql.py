@@ -14,6 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from datetime import datetime
 from importlib.util import find_spec
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -23,10 +24,19 @@ from firearrow.cli.cluster.options import ANY, ClusterOptions, Target
 from firearrow.cli.messages.bodyviews import body_of
 from firearrow.cli.messages.queryprocess import MEMORY, RESULT_BYTES_MAX, Input, Outcome, Question
 from firearrow.cli.messages.reading import places, read, span
-from firearrow.cli.messages.resending import COLUMNS, row_of
 from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.messagerows import COLUMNS, row_of
 from firearrow.cli.output.reports import Cell, Table
-from firearrow.cli.parameters import Parameter, count, moment, own_files, valued
+from firearrow.cli.parameters import (
+    STANDARD_INPUT,
+    Parameter,
+    content_of,
+    count,
+    moment,
+    own_files,
+    text_or_input,
+    valued,
+)
 from firearrow.client.admin import Admin
 from firearrow.errors import ConfigError, MissingPackage
 from firearrow.message.model import MessageView
@@ -54,7 +64,10 @@ EMPTY: Final[Mapping[str, Readable]] = {}
 
 
 async def sql(
-    query: Annotated[str, Parameter('the query, a SELECT; a topic is a table: "my-topic"')],
+    query: Annotated[
+        str | None,
+        Parameter('the query, a SELECT; a topic is a table: "my-topic"; - is standard input', read=text_or_input),
+    ],
     /,
     *,
     since: Annotated[int | None, valued("TIME", "only messages stored at this time or later", moment)] = None,
@@ -71,7 +84,8 @@ async def sql(
     """Run a query over the messages of topics, or over their typed tables."""
     _check_packages()
     with _in_turn():
-        output.show(await _asked(query, since, messages, rows, lake, cluster))
+        text = content_of(Path(STANDARD_INPUT)).decode() if query is None else query
+        output.show(await _asked(text, since, messages, rows, lake, cluster))
 
 
 @contextmanager
@@ -195,7 +209,7 @@ class _Reading:
 def _row(message: MessageView, broker: str) -> tuple[list[Any], int]:
     """Values of a message, and their size; a body that is binary or damaged is no text, and properties are a map."""
     body, trouble = body_of(message)
-    row: list[Any] = row_of(replace(message, body=body, sys_flag=0), broker)
+    row: list[Any] = row_of(message, broker, body)
     named = dict(zip(COLUMNS, row, strict=True))
     named["body"] = None if named["bodyIsBase64"] or trouble else named["body"]
     named["properties"] = list(message.properties.items())

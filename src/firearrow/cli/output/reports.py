@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final, NamedTuple
 
-Cell = str | int | float | datetime | None  # a bool is an int
+Cell = str | int | float | datetime | Mapping[str, str] | None  # a bool is an int
 
 _CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 _MILLIS: Final = re.compile(r"(p\d+|max|.*Ms|(wait|took)(P\d+|Max))")
@@ -92,6 +92,13 @@ class Report(NamedTuple):
         }
 
 
+def as_json(cell: Mapping[str, str]) -> str:
+    """Give a mapping as JSON in one line."""
+    import json  # few tables have one
+
+    return json.dumps(cell, ensure_ascii=False)
+
+
 def plain(cell: Cell) -> Any:
     """Give a cell as a JSON value."""
     return cell.isoformat() if isinstance(cell, datetime) else cell
@@ -126,6 +133,8 @@ def shown(column: str, cell: Cell) -> str:
         return "yes" if cell else "no"
     if isinstance(cell, datetime):
         return f"{cell.astimezone(UTC):%Y-%m-%d %H:%M:%S}Z"
+    if isinstance(cell, Mapping):
+        cell = as_json(cell)
     if isinstance(cell, str):
         return visible(cell)
     return _number(column, cell)

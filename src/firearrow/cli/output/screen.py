@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import textwrap
 import unicodedata
@@ -66,7 +67,7 @@ def as_list(table: Table, columns_max: int | None = None, *, colored: bool = Fal
     return "\n".join(lines) + "\n"
 
 
-BOLD, FAINT, RED, YELLOW = "1", "2", "31", "33"
+BOLD, FAINT, RED, GREEN, YELLOW, BLUE, CYAN = "1", "2", "31", "32", "33", "34", "36"
 MARKS: Final = {"critical": RED, "failed": RED, "lost": RED, "warning": YELLOW, "unknown": YELLOW}
 """Words that colour their row when they fill a cell."""
 
@@ -77,6 +78,20 @@ def _mark(cells: Sequence[Cell]) -> str:
 
 def _painted(text: str, color: str) -> str:
     return f"\x1b[{color}m{text}\x1b[0m" if color else text
+
+
+_JSON_TOKEN: Final = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\b\d[\d.eE+-]*')
+
+
+def colored_json(text: str) -> str:
+    """Give JSON in colours: keys, texts, and other values."""
+
+    def colored(found: re.Match[str]) -> str:
+        if found[1]:
+            return _painted(found[1], BLUE if found[2] else GREEN) + (found[2] or "")
+        return _painted(found[0], CYAN)
+
+    return _JSON_TOKEN.sub(colored, text)
 
 
 def _unpainted(text: str, color: str) -> str:

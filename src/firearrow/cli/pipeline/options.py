@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Generic, Literal, 
 
 from firearrow.cli.parameters import (
     NOT_ASKED,
+    TIMES,
     Pairs,
     Parameter,
     count,
@@ -326,9 +327,7 @@ class Replay(Sending, OfAnything):
     """Options of `replay`."""
 
     since: Annotated[int | None, valued("TIME", "stored at this time or later", moment)] = None
-    until: Annotated[
-        int | None, valued("TIME", "stored before that time; TIME is ISO 8601 (UTC) or ms since 1970", moment)
-    ] = None
+    until: Annotated[int | None, valued("TIME", f"stored before that time; {TIMES}", moment)] = None
     tag: Annotated[tuple[str, ...], valued("TAG", "with this tag; may be repeated")] = ()
     key: Annotated[tuple[str, ...], valued("KEY", "with this key or id; may be repeated")] = ()
     where: Annotated[str | None, valued("SQL", "a condition on the columns of messages")] = None

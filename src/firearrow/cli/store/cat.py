@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from firearrow.cli.output.stream import naming_output
-from firearrow.cli.parameters import WrongOptions, WrongValue, moment, options, require_order, switch, valued
+from firearrow.cli.parameters import TIMES, WrongOptions, WrongValue, moment, options, require_order, switch, valued
 from firearrow.cli.store.options import USUAL, Directory, LayoutOptions
 from firearrow.cli.store.shown import print_messages
 
@@ -44,9 +44,7 @@ class RecordChoice:
     unique_key: Annotated[str | None, valued("ID", "the record with this id from its client")] = None
     tag: Annotated[str | None, valued("TAG", "records with this tag")] = None
     since: Annotated[int | None, valued("TIME", "stored at this time or later", moment)] = None
-    until: Annotated[
-        int | None, valued("TIME", "stored at this time or before; TIME is ISO 8601 (UTC) or ms since 1970", moment)
-    ] = None
+    until: Annotated[int | None, valued("TIME", f"stored at this time or before; {TIMES}", moment)] = None
 
     def selection(self) -> Selection:
         """Give the selection for the offline tools."""
@@ -98,10 +96,9 @@ def cat(
     require_order(chosen.since, chosen.until)
     with StoreView(layout.of(directory)) as view:
         found = islice(find(view, chosen.selection()), limit)
-        rows = (as_row(message, stored_body=stored_body) for message in found)
         if form == "json":
-            print_messages(rows)
+            print_messages(found, stored_body=stored_body)
         else:
             with naming_output():
-                write_stream(rows, sys.stdout.buffer)
+                write_stream((as_row(it, stored_body=stored_body) for it in found), sys.stdout.buffer)
     return 0

@@ -176,7 +176,7 @@ def salvage(
     progress: Progress = None,
 ) -> int:
     """Recover messages from damaged stores, log files or disk images."""
-    from firearrow.store.offline import as_row, carved_messages, salvage
+    from firearrow.store.offline import carved_messages, salvage
 
     bar = ProgressBar("carving", progress)
     for source in sources:
@@ -184,7 +184,7 @@ def salvage(
             raise ConfigError(f"{source} does not exist")
     if to is None:
         found = carved_messages(list(sources), bar)
-        print_messages(as_row(message, stored_body=stored_body) for message in found)
+        print_messages(found, stored_body=stored_body)
         return 0
     made = salvage(
         list(sources), to, SystemClock(), file_bytes=file_bytes, queue_file_bytes=queue_file_bytes, on_progress=bar

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Iterable, Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any, Final
 
-from firearrow.cli.output.reports import in_bytes
+from firearrow.cli.output.reports import in_bytes, plain
+from firearrow.cli.output.stream import naming_output
 
 if TYPE_CHECKING:
+    from firearrow.message.model import MessageView
     from firearrow.store.offline import Verdict
 
 
@@ -54,25 +56,24 @@ def print_table(head: list[str], rows: list[list[str]]) -> None:
         print("  ".join(cells).rstrip())
 
 
-def print_messages(rows: Iterable[dict[str, Any]]) -> None:
-    """Print JSON lines."""
-    from firearrow.cli.output.stream import naming_output
+OF_STORE: Final = (
+    "physicalOffset", "storeSize", "bodyCRC", "flag", "sysFlag", "storeHost", "preparedTransactionOffset", "bodyError",
+)  # fmt: skip
+"""Fields of a record that `firearrow message cat` does not have, by RocketMQ's names."""
+
+
+def print_messages(messages: Iterable[MessageView], *, stored_body: bool) -> None:
+    """Print JSON lines, with the names of `firearrow message cat`."""
+    from firearrow.cli.output.messagerows import COLUMNS, row_of
+    from firearrow.store.offline import as_row
 
     with naming_output():
-        sys.stdout.writelines(_lines(rows))
-
-
-def _lines(rows: Iterable[dict[str, Any]]) -> Iterator[str]:
-    """JSON lines; a binary body is base64 under ``bodyBase64``."""
-    from base64 import b64encode
-
-    for row in rows:
-        body = row.pop("body")
-        try:
-            row["body"] = body.decode()
-        except UnicodeDecodeError:
-            row["bodyBase64"] = b64encode(body).decode()
-        yield json.dumps(row, ensure_ascii=False) + "\n"
+        for message in messages:
+            row = as_row(message, stored_body=stored_body)
+            cells = map(plain, row_of(message, None, row["body"]))
+            only_here = {name: row[name] for name in OF_STORE if name in row}
+            named = dict(zip(COLUMNS, cells, strict=True)) | only_here
+            sys.stdout.write(f"{json.dumps(named, ensure_ascii=False)}\n")
 
 
 def print_left_out(queues: Mapping[str, str], what: str) -> None:
