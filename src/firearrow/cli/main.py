@@ -61,10 +61,8 @@ def _run(words: Sequence[str], *, is_process: bool = False) -> int:
         sys.stdout.write(short_help())
         return 0
     is_about = words[0] == "help"  # `help topic list` is `topic list --help`
-    if words[is_about : is_about + 1] == ["mqadmin"] and words[is_about + 1 :] not in ([], ["--help"], ["-h"]):
-        from firearrow.cli.mqadmin.entry import run  # all other words are RocketMQ's
-
-        return run(["help", *words[2:]] if is_about else words[1:])
+    if "mqadmin" in words and (code := _mqadmin(words)) is not None:
+        return code
     from firearrow.cli.parser import HELP, asks_for_help, parser_for
 
     wants_help = is_about or asks_for_help(words)
@@ -81,6 +79,24 @@ def _run(words: Sequence[str], *, is_process: bool = False) -> int:
         sys.stdout.write(parser.format_help())
         return 0
     return _run_command(parser, rest)
+
+
+def _mqadmin(words: Sequence[str]) -> int | None:
+    """Run a command of mqadmin, whose words are RocketMQ's; None for another command, or for the help on all."""
+    if words[0] == "help" and words[1] == "mqadmin" and words[2:]:
+        from firearrow.cli.mqadmin.entry import run
+
+        return run(["help", *words[2:]])
+    front: list[str] = []
+    if words[0].startswith("-"):
+        from firearrow.cli.parser import cluster_of, options_in_front
+
+        front, words = options_in_front(words)
+    if words[:1] != ["mqadmin"] or words[1:2] in (["--help"], ["-h"]):
+        return None
+    from firearrow.cli.mqadmin.entry import run
+
+    return run(words[1:], cluster_of(front) if front else None)
 
 
 def _run_command(parser: CommandParser, words: Sequence[str]) -> int:

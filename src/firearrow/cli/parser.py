@@ -12,13 +12,16 @@ from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from inspect import BoundArguments, Parameter, Signature, signature
 from types import NoneType
-from typing import Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
+from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from firearrow.cli.commands import PROGRAM, SHORT_FORMS, TOP, CommandGroup, Function
 from firearrow.cli.examples import EXAMPLES
 from firearrow.cli.parameters import NOT_ASKED, STANDARD_INPUT, NamesOf, WrongOptions
 from firearrow.cli.parameters import Parameter as Declared
 from firearrow.config.kinds import proposal
+
+if TYPE_CHECKING:
+    from firearrow.cli.cluster.options import ClusterOptions
 
 USAGE_OF: Final = {"firearrow check": 3}
 """The exit code for a wrong command line, where it is not 2: to monitoring, 2 means that the cluster is ill."""
@@ -66,6 +69,18 @@ def front_parser() -> CommandParser:
 
     front.__annotations__ = {"cluster": ClusterOptions, "output": Output}  # local names can't be looked up
     return CommandParser(PROGRAM, "options in front", front)
+
+
+def cluster_of(front: Sequence[str]) -> ClusterOptions:
+    """Give the cluster that options in front of `mqadmin` name; SystemExit for options of the output."""
+    from firearrow.cli.output.listing import PLAIN
+
+    parser = front_parser()
+    given = parser.bound(front).arguments
+    if given["output"] != PLAIN:
+        parser.error("mqadmin prints what RocketMQ's prints: it has no options of the output")
+    cluster: ClusterOptions = given["cluster"]
+    return cluster
 
 
 def asks_for_help(words: Sequence[str]) -> bool:

@@ -170,3 +170,31 @@ def test_the_cluster_is_guarded(guarded: Shell, monkeypatch: pytest.MonkeyPatch)
     assert guarded.rows("user", "list") == []
     assert "username cannot be null" in guarded.text("user", "list")
     assert isinstance(guarded.cluster, BlockingCluster)
+
+
+def test_a_user_needs_no_context(guarded: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
+    guarded.rows("user", "create", "nina", "--password", SECRET, "--super-user", "--apply")
+    Path("nina.secret").write_text(SECRET, "utf-8")
+    Path("nina.secret").chmod(0o600)
+    monkeypatch.delenv("FIREARROW_ACCESS_KEY")
+    as_nina = ["--user", "nina", "--secret-file", "nina.secret"]
+    assert names(guarded) == []
+    for words in (["user", "list", *as_nina], [*as_nina, "user", "list"], ["--user", "root", "user", "list"]):
+        assert [row["user"] for row in guarded.rows(*words)] == ["inner", "nina", "root"]
+
+
+def test_mqadmin_has_the_user_of_the_context(guarded: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
+    guarded.text(
+        "context", "add", "guarded", "-n", guarded.cluster.name_server, "--access-key", "root",
+        "--secret-env", "FIREARROW_SECRET_KEY",
+    )  # fmt: skip
+    for name in ("NAMESRV_ADDR", "FIREARROW_ACCESS_KEY"):
+        monkeypatch.delenv(name)
+    words = ["mqadmin", "listUser", "-c", "DefaultCluster"]
+    for line in (words, ["--context", "guarded", *words]):
+        assert "root" in guarded.text(*line)
+    code, said = guarded.fails(*words, "-n", guarded.cluster.name_server)  # a secret is for one cluster
+    assert (code, "Authorization" in said or "user" in said) == (1, True)
+    assert guarded.fails("-o", "json", *words)[0] == 2
+    assert guarded.fails("mqadmin", "listUser", "-c", "gone")[0] == 1

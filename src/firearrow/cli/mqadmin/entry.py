@@ -1,10 +1,11 @@
 """Run one command of `mqadmin`, and give its exit code.
 
-The exit codes are RocketMQ's: 1 for a command line that can't be read, 0 for a command that failed. The error is on
-standard error. A command that Firearrow does not have ends with 1.
+The exit code is 1 for a command line that can't be read, and for a command that failed, did nothing or does not exist;
+RocketMQ's tool ends with 0 then. The error is on standard error.
 
-With access control, a run signs as the user in RocketMQ's ``conf/tools.yml`` below the directory in ``ROCKETMQ_HOME``.
-Only these two lines of the file are read:
+Name servers, user and encryption are those of `firearrow.cli.cluster.options`. Without a user there, a run signs as
+the one in RocketMQ's ``conf/tools.yml`` below the directory in ``ROCKETMQ_HOME``. Only these two lines of the file are
+read:
 
     accessKey: rocketmq2
     secretKey: 12345678
@@ -22,16 +23,16 @@ from firearrow.cli.mqadmin.commandline import WrongCommandLine, overview, usage,
 from firearrow.cli.mqadmin.table import Row, row_of
 
 if TYPE_CHECKING:
+    from firearrow.cli.cluster.options import ClusterOptions
     from firearrow.wire.signature import Credentials
 
 HOME: Final = "ROCKETMQ_HOME"
 USER_FILE: Final = "conf/tools.yml"
-ENVIRONMENT: Final = "NAMESRV_ADDR"
 REFUSED: Final = 1
 
 
-def run(words: Sequence[str]) -> int:
-    """Run a command line, which begins with the name of a command."""
+def run(words: Sequence[str], cluster: ClusterOptions | None = None) -> int:
+    """Run a command line, which begins with the name of a command, for a cluster unless ``-n`` names another one."""
     if not words:
         sys.stdout.write(overview())
         return 0
@@ -40,14 +41,14 @@ def run(words: Sequence[str]) -> int:
     row = row_of(name)
     if row is None:
         sys.stdout.write(f"The sub command {name} not exist.\n")
-        return 0
+        return REFUSED
     if asks_for_help:
         sys.stdout.write(usage(row))
         return 0
-    return _run(row, words[1:])
+    return _run(row, words[1:], cluster)
 
 
-def _run(row: Row, words: Sequence[str]) -> int:
+def _run(row: Row, words: Sequence[str], cluster: ClusterOptions | None) -> int:
     if not row.is_supported:
         print(f"mqadmin: {row.name} is not supported: {row.summary}", file=sys.stderr)
         return REFUSED
@@ -64,23 +65,25 @@ def _run(row: Row, words: Sequence[str]) -> int:
 
     from firearrow.cli.failures import carried_out
 
-    def command() -> int:
-        asyncio.run(_carry_out(row, values))
-        return 0
-
-    return carried_out(command, 0)
+    return carried_out(lambda: asyncio.run(_carry_out(row, values, cluster)), REFUSED)
 
 
-async def _carry_out(row: Row, values: Mapping[str, str | bool]) -> None:
+async def _carry_out(row: Row, values: Mapping[str, str | bool], cluster: ClusterOptions | None) -> int:
+    from dataclasses import replace
+
+    from firearrow.cli.cluster.options import ANY
     from firearrow.cli.mqadmin.invocation import Invocation
     from firearrow.client.admin import Admin
     from firearrow.clock import SystemClock
-    from firearrow.net.address import addresses_of
 
-    given = values.get("n") or os.environ.get(ENVIRONMENT)
-    name_servers = addresses_of(str(given)) if given else []
-    async with Admin.of(name_servers, credentials()) as admin:
-        await _function(row)(Invocation(row, values, admin, SystemClock()))
+    chosen = cluster or ANY
+    if given := values.get("n"):
+        chosen = replace(chosen, name_server=str(given))
+    target = chosen.target()
+    async with Admin.of(target.name_servers, target.credentials or credentials(), target.tls) as admin:
+        invocation = Invocation(row, values, admin, SystemClock())
+        await _function(row)(invocation)
+    return REFUSED if invocation.has_failed else 0
 
 
 def _function(row: Row) -> Callable[..., Awaitable[None]]:

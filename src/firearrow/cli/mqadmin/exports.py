@@ -282,6 +282,6 @@ async def _export_pops(run: Invocation, address: str, name: str, *, dry: bool) -
         if not dry:
             await run.admin.brokers.export_pops(address)
     except (OSError, FirearrowError) as error:
-        run.write(f"Export broker records error, {where}\n{error}")
+        run.fail(f"Export broker records error, {where}\n{error}")
         return
     run.line(f"Export broker records, {where}")

@@ -25,11 +25,15 @@ NO_CLUSTER: Final = "[error] Make sure the specified clusterName exists or the n
 
 
 class Invocation:
-    """A running command. ``values`` are its options by their names."""
+    """A running command. ``values`` are its options by their names.
+
+    ``has_failed`` is set where it did nothing, or could not do a part.
+    """
 
     def __init__(self, row: Row, values: Mapping[str, str | bool], admin: Admin, clock: Clock) -> None:
         self.admin: Final = admin
         self.clock: Final = clock
+        self.has_failed = False
         self._row = row
         self._values = values
 
@@ -73,17 +77,23 @@ class Invocation:
         """Print a line."""
         sys.stdout.write(f"{text}\n")
 
+    def fail(self, text: str) -> None:
+        """Print why the command does nothing, or less than it should, as it is."""
+        self.has_failed = True
+        self.write(text)
+
     def keys(self, config: Mapping[str, str]) -> None:
         """Print the keys and values of a configuration."""
         for key in concurrent_order(config):
             self.line(f"{key:<50}=  {config[key]}")
 
     def usage(self) -> None:
-        """Print the usage of the command."""
-        self.write(usage(self._row))
+        """Print the usage of the command, which does nothing."""
+        self.fail(usage(self._row))
 
     def note(self, error: Exception) -> None:
         """Print an error on standard error while the command goes on."""
+        self.has_failed = True
         print(f"mqadmin: {sentence(error)}", file=sys.stderr)
 
     @contextmanager
@@ -111,7 +121,7 @@ class Invocation:
         path = Path(self.text(name))
         if path.exists():
             return path.read_bytes()
-        self.line(f"the file path {path} does not exists")
+        self.fail(f"the file path {path} does not exists\n")
         return None
 
     async def masters(self, cluster: str) -> list[str]:
@@ -119,7 +129,7 @@ class Invocation:
         info = await self.admin.cluster()
         if cluster in info.cluster_addr_table:
             return text_order(masters_of(info, cluster))
-        self.write(NO_CLUSTER)
+        self.fail(NO_CLUSTER)
         return []
 
     async def all_brokers(self, cluster: str) -> list[str]:
@@ -127,7 +137,7 @@ class Invocation:
         info = await self.admin.cluster()
         if cluster in info.cluster_addr_table:
             return text_order(addresses_of_cluster(info, cluster))
-        self.write(NO_CLUSTER)
+        self.fail(NO_CLUSTER)
         return []
 
     async def change_brokers(

@@ -62,7 +62,7 @@ async def _push(run: Invocation, group: str, client_id: str, topic: str, one: st
     with run.noting():
         info = await run.admin.running_info(group, client_id)
         if not info.is_push:
-            run.line(f"this {client_id} client is not push consumer ,not support direct push ")
+            run.fail(f"this {client_id} client is not push consumer ,not support direct push \n")
             return
         message = await run.admin.message(topic, one, run.clock.now_ms(), cluster)
         result = await run.admin.consume_directly(group, client_id, topic, message)
@@ -89,7 +89,7 @@ async def by_key(run: Invocation) -> None:
     """List messages by key or tag."""
     topic, key, kind = run.text("t"), run.text("k"), run.get("p") or BY_KEY
     if kind not in (BY_KEY, BY_TAG) or run.get("p") == "":
-        run.write("index type error, just support K for keys or T for tags")
+        run.fail("index type error, just support K for keys or T for tags")
         return
     found = await run.admin.find(
         topic,
@@ -133,9 +133,11 @@ async def by_unique_key(run: Invocation) -> None:
 async def _push_by_unique_key(run: Invocation, group: str, client_id: str, topic: str, one: str) -> None:
     info = await or_none(run.admin.running_info(group, client_id))
     if info is None:
-        run.line(f"get consumer runtime info for {client_id} client failed ")
+        run.fail(f"get consumer runtime info for {client_id} client failed \n")
     if info is None or not info.is_push:
-        run.line(f"get consumer info failed or this {client_id} client is not push consumer, not support direct push ")
+        run.fail(
+            f"get consumer info failed or this {client_id} client is not push consumer, not support direct push \n"
+        )
         return
     message = await run.admin.message(topic, one, run.clock.now_ms())
     run.write(_result_text(await run.admin.consume_directly(group, client_id, topic, message)))

@@ -119,7 +119,7 @@ async def consume(run: Invocation) -> None:
     count = run.number("c", CONSUMED)
     refusal = _refusal(run, count)
     if refusal:
-        run.write(refusal)
+        run.fail(refusal)
         return
     topic = run.text("t")
     if run.has("i"):

@@ -81,7 +81,7 @@ async def to_json(run: Invocation) -> None:
 async def _export_in_cluster(run: Invocation, kinds: list[str]) -> None:
     info = await run.admin.cluster()
     if run.text("c") not in info.cluster_addr_table:
-        run.write("clusterAddrTable is empty")
+        run.fail("clusterAddrTable is empty")
         return
     for name in text_order(info.broker_addr_table):
         address = info.broker_addr_table[name].broker_addrs.get(MASTER)
@@ -133,13 +133,13 @@ async def check_queues(run: Invocation) -> None:
     since = run.number("cf", run.clock.now_ms() - CHECKED_MS)
     info = await run.admin.cluster()
     if run.text("c") not in info.cluster_addr_table:
-        run.write("clusterAddrTable is empty")
+        run.fail("clusterAddrTable is empty")
         return
     for name in text_order(info.broker_addr_table):
         address = info.broker_addr_table[name].broker_addrs[MASTER]
         found = await run.admin.brokers.check_queues(address, run.get("t") or "", since)
         if found.check_status == FAILED:
             why = f"errInfo: {found.check_result}"
-            run.write(f"{name} check error, please check log... {why}")
+            run.fail(f"{name} check error, please check log... {why}")
         else:
             run.line(f"{name} check doing, please wait and get the result from log... ")

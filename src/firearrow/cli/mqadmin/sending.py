@@ -94,7 +94,7 @@ async def send(run: Invocation) -> None:
     """Send a message."""
     topic, broker, queue_id = run.text("t"), run.get("b"), run.number("i", -1)
     if run.has("i") and not broker:
-        run.write("Broker name must be set if the queue is chosen!")
+        run.fail("Broker name must be set if the queue is chosen!")
         return
     if run.flag("m", False):
         raise ConfigError("option -m is not supported: Firearrow can't trace this message yet")
@@ -171,7 +171,7 @@ async def cluster_times(run: Invocation) -> None:
         only = run.get("c")
         for cluster in [only] if only else text_order(info.cluster_addr_table):
             if cluster not in info.cluster_addr_table:
-                run.write(f"cluster [{cluster}] not exist")
+                run.fail(f"cluster [{cluster}] not exist")
                 break
             for broker in text_order(info.cluster_addr_table[cluster]):
                 await _measure(run, sending, cluster, broker, as_log=as_log)

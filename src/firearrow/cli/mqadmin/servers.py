@@ -196,7 +196,7 @@ async def _clean(run: Invocation, clean: Callable[[str], Awaitable[None]]) -> No
         addresses = [one for cluster in known for one in addresses_of_cluster(info, cluster)]
     for one in addresses:
         await clean(one)
-    run.write("success" if addresses else "false")
+    (run.write if addresses else run.fail)("success" if addresses else "false")
 
 
 async def reset_flush_offset(run: Invocation) -> None:

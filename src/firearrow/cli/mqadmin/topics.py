@@ -152,7 +152,7 @@ async def update_perm(run: Invocation) -> None:
 async def _update_perm_on(run: Invocation, route: Route, config: TopicConfig, address: str) -> None:
     brokers = [broker.broker_name for broker in route.broker_datas if broker.broker_addrs.get(MASTER) == address]
     if not brokers:
-        run.line("updateTopicPerm error broker not exit or broker is not master!.")
+        run.fail("updateTopicPerm error broker not exit or broker is not master!.\n")
         return
     before = next((data.perm for data in route.queue_datas if data.broker_name == brokers[0]), 0)
     if before == config.perm:
