@@ -35,7 +35,7 @@ COMMANDS: Final = (
     "firearrow message send greetings 'hello from a shell' --key k-1",
     "firearrow message cat greetings",
     "firearrow lag readers",
-    "firearrow check",
+    "firearrow check | head -1",
 )
 TYPING_SECONDS: Final = 0.04  # a character
 READING_SECONDS: Final = 1.2  # between two commands

@@ -47,6 +47,10 @@ class Shell:
         assert main([*words]) == 0, self._capsys.readouterr().err
         return self._capsys.readouterr().out
 
+    def said(self) -> str:
+        """What the last command has printed."""
+        return self._capsys.readouterr().out
+
     def commit(self, group: str, *offsets: int) -> None:
         """Have a group be at an offset of each queue of ``orders``."""
 

@@ -45,7 +45,7 @@ def test_a_command_works(
     monkeypatch.setattr(loads, "IDLE_SECONDS", 0.5)  # nobody sends more
     monkeypatch.setattr(loads, "POP_WAIT_SECONDS", 0.1)
     name, *rest = shlex.split(line)
-    expected = 0 if "sends" in rest else EXIT_CODES.get(name, 0)
+    expected = 0 if line == "doctor" or "sends" in rest else EXIT_CODES.get(name, 0)
     assert main([name, *rest]) == expected
     out, err = capsys.readouterr()
     assert out

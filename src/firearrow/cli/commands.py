@@ -63,7 +63,7 @@ COMMANDS: Final = (
     ),
     Listed(
         "doctor",
-        "say why a group does not consume, or why sends are slow: exit code 1 if there is a reason",
+        "say why groups do not consume, or why sends are slow: exit code 1 if there is a reason",
         "health.doctor:doctor",
     ),
     Listed("top", "show the live throughput of a cluster: brokers, groups with their lag, topics", "health.top:top"),

@@ -213,6 +213,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow mcp --allow-changes",
     ),
     "firearrow doctor": (
+        "firearrow doctor",
         "firearrow doctor billing",
         "firearrow doctor billing orders --json",
         "firearrow doctor sends orders",

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 
 from firearrow.cli.main import main
+from firearrow.client.diagnosis.checks import CHECKS
 from firearrow.testing import BlockingCluster, EmbeddedCluster
 from tests.client.diagnosis.sending import send
 
@@ -27,9 +28,16 @@ def checked(cluster: BlockingCluster, *options: str) -> int:
 
 def test_a_healthy_cluster(cluster: BlockingCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert checked(cluster) == 0
-    (line,) = capsys.readouterr().out.splitlines()
+    line, *rest = capsys.readouterr().out.splitlines()
     assert line.startswith(f"OK - {BROKERS} | disk=")
     assert line.endswith("% lag=0 lag_seconds=0s dead_letters=0")
+    assert [re.match(r"OK ([a-z-]+): ", it)[1] for it in rest] == [*CHECKS]  # type: ignore[index]
+    assert rest[0] == "OK name-servers: 1 of 1 answer"
+    lag = "at most 0 messages (warning from 10,000, critical from 1,000,000), the oldest 0 s old"
+    assert f"OK lag: {lag} (warning from 300 s, critical from 3,600 s)" in rest
+    assert checked(cluster, "--json") == 0
+    found = json.loads(capsys.readouterr().out)
+    assert [f"{it['level'].upper()} {it['check']}: {it['evidence']}" for it in found][:4] == rest[:4]
 
 
 @pytest.mark.parametrize(("limit", "code"), [("1:", 1), (":1", 2), ("4:5", 0)])
@@ -41,15 +49,18 @@ def test_a_threshold_decides(
     level = ("OK", "WARNING", "CRITICAL")[code]
     assert first.startswith(f"{level} - ")
     told = f"{level} unconsumed orders: 3 messages on broker-a that no group consumes"
-    assert rest == ([told] if code else [])
+    assert [it for it in rest if not it.startswith("OK ")] == ([told] if code else [])
+    assert any(it.startswith("OK unconsumed: at most 3 in a topic") for it in rest) == (not code)
 
 
 def test_findings_as_objects(cluster: BlockingCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert checked(cluster, "--brokers", "2", "--unconsumed", "1:", "--json") == 2
     found = json.loads(capsys.readouterr().out)
-    assert [(one["level"], one["check"]) for one in found] == [("critical", "brokers"), ("warning", "unconsumed")]
+    ill = [(one["level"], one["check"]) for one in found if one["level"] != "ok"]
+    assert ill == [("critical", "brokers"), ("warning", "unconsumed")]
     assert checked(cluster, "--unconsumed", "1:", "--only", "lag", "--json") == 0
-    assert json.loads(capsys.readouterr().out) == []
+    found = json.loads(capsys.readouterr().out)
+    assert [(one["level"], one["check"]) for one in found] == [("ok", "brokers"), ("ok", "lag"), ("ok", "asked")]
 
 
 def test_a_cluster_that_does_not_answer_is_unknown(capsys: pytest.CaptureFixture[str]) -> None:

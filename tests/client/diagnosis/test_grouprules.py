@@ -94,9 +94,10 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (
         grouprules.offline,
         facts(pops_waiting=1),
-        "no client is connected to a broker, and messages are consumed",
+        "pops by a proxy wait for messages, and no client is registered",
         Level(0),
     ),
+    (grouprules.access, facts(refused=["a: no", "b: no"]), "no permission: a: no; b: no", Level(1)),
     (
         grouprules.disabled,
         two(configs={"a": SubscriptionGroupConfig("g", consume_enable=False)}),

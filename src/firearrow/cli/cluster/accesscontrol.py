@@ -26,6 +26,8 @@ from firearrow.wire.admin_bodies import AuthAcl, AuthUserInfo
 from firearrow.wire.codes import ResponseCode
 
 OPEN: Final = "No broker has users: without access control, everybody who reaches a port may do everything."
+SUPER: Final = "Super"
+"""Type of a user who may do everything."""
 CHANGED: Final = ("broker", "address", "user", "change", "state", "reason")
 
 

@@ -11,6 +11,7 @@ from firearrow.auth.model import Acl, Action, Pattern, PolicyEntry, Resource, Su
 from firearrow.auth.model import Policy as StoredPolicy
 from firearrow.auth.rights import AccessVerdict, Rights
 from firearrow.cli.cluster.accesscontrol import (
+    SUPER,
     AclUndo,
     PlannedChange,
     Told,
@@ -37,6 +38,8 @@ from firearrow.wire.admin_bodies import AuthAcl, AuthEntry, AuthPolicy
 LIST: Final = ("user", "decision", "actions", "resource", "addresses", "kind", "state", "brokers")
 TEST: Final = ("broker", "user", "action", "resource", "from", "isAllowed", "reason")
 ALLOW, DENY = "Allow", "Deny"
+ANYWHERE: Final = "127.0.0.1"
+"""Address of a client, where none is given."""
 
 Verb = Literal["pub", "sub", "create", "update", "delete", "get", "list", "all"]
 OfUser = Annotated[str, valued("USER", "the user's name")]
@@ -214,7 +217,7 @@ async def try_rules(
     resource: ResourceName,
     /,
     *,
-    source: Annotated[str, valued("ADDRESS", "address of the client", name="--from")] = "127.0.0.1",
+    source: Annotated[str, valued("ADDRESS", "address of the client", name="--from")] = ANYWHERE,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
@@ -224,22 +227,23 @@ async def try_rules(
         raise WrongOptions(f"{resource!r} is not one resource: write Topic:NAME, Group:NAME or Cluster:NAME")
     async with cluster.admin() as admin:
         told = await masters_told(admin)
-        configs = await concurrently(told, lambda it: _config(admin, it))
+        configs = await concurrently(told, lambda it: config_of(admin, it))
     rows: list[list[Cell]] = []
     for it, config in zip(told, configs, strict=True):
-        allowed, reason = _verdict(it, config, user, Action[action.upper()], wanted, source)
+        allowed, reason = verdict_of(it, config, user, Action[action.upper()], wanted, source)
         rows.append([it.server.broker, user, action, wanted.text, source, allowed, reason])
     output.show(Table("Test", TEST, rows))
 
 
-async def _config(admin: Admin, it: Told) -> dict[str, str]:
+async def config_of(admin: Admin, it: Told) -> dict[str, str]:
+    """Give the configuration of a broker; nothing if the user must not see it."""
     try:
         return await admin.brokers.config(it.server.address)
     except (OSError, FirearrowError):  # the user may see less; then its control counts as on
         return {}
 
 
-def _verdict(
+def verdict_of(
     it: Told, config: dict[str, str], user: str, action: Action, resource: Resource, source: str
 ) -> tuple[bool | None, str]:
     """Answer by the rules of a broker: allowed, refused, or (None) unknown, and the reason in words."""
@@ -252,7 +256,7 @@ def _verdict(
         return False, f"there is no user {user!r}"
     if known.user_status == "disable":
         return False, f"user {user!r} is disabled"
-    if known.user_type == "Super":
+    if known.user_type == SUPER:
         return True, "it is a super user, who may do everything"
     if config.get("authorizationEnabled", "true") != "true":
         return (True, "the broker checks signatures alone: its users may do all but change users and rules")

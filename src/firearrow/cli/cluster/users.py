@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Annotated, Final
 
 from firearrow.cli.cluster.accesscontrol import (
+    SUPER,
     PlannedChange,
     Told,
     UserUndo,
@@ -26,7 +27,7 @@ from firearrow.cli.parameters import Parameter, WrongOptions, content_of, either
 from firearrow.wire.admin_bodies import AuthUserInfo
 
 LIST: Final = ("user", "isSuper", "isEnabled", "rules", "state", "brokers")
-SUPER, NORMAL, ENABLED, DISABLED = "Super", "Normal", "enable", "disable"
+NORMAL, ENABLED, DISABLED = "Normal", "enable", "disable"
 
 User = Annotated[str, Parameter("the user's name")]
 

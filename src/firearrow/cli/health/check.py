@@ -10,7 +10,7 @@ from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Table, visible
 from firearrow.cli.parameters import Parameter, WrongValue, count, options, valued
 from firearrow.client.diagnosis import clusterfacts
-from firearrow.client.diagnosis.checks import CHECKS, Thresholds, findings, total, worst_disk, worst_lag
+from firearrow.client.diagnosis.checks import CHECKS, Thresholds, findings, fine, total, worst_disk, worst_lag
 from firearrow.client.diagnosis.clusterfacts import ClusterFacts
 from firearrow.client.diagnosis.findings import Finding, Level, Threshold, by_gravity, worst
 from firearrow.clock import SystemClock
@@ -102,8 +102,9 @@ async def check(
     except (OSError, FirearrowError) as error:
         unknown = Finding("asked", Level.UNKNOWN, "cluster", str(error))
         return _tell(ClusterFacts(0), [unknown], output)
-    found = findings(facts, limits.limits(), only or tuple(CHECKS))
-    return _tell(facts, by_gravity(found), output)
+    names = only or tuple(CHECKS)
+    found = findings(facts, limits.limits(), names)
+    return _tell(facts, by_gravity([*found, *fine(facts, limits.limits(), names, found)]), output)
 
 
 def _tell(facts: ClusterFacts, found: Sequence[Finding], output: Output) -> int:
@@ -112,7 +113,8 @@ def _tell(facts: ClusterFacts, found: Sequence[Finding], output: Output) -> int:
     else:
         print(status_line(facts, found))
         for it in found:
-            print(visible(f"{it.level.name} {it.rule} {it.subject}: {it.evidence}"))
+            subject = "" if it.level is Level.OK else f" {it.subject}"
+            print(visible(f"{it.level.name} {it.rule}{subject}: {it.evidence}"))
     return worst(found)
 
 

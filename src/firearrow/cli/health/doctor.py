@@ -1,30 +1,56 @@
-"""`firearrow doctor`: reasons why a group does not consume, or why sends are slow."""
+"""`firearrow doctor`: reasons why groups do not consume, or why sends are slow."""
 
 from __future__ import annotations
 
 import shutil
 import textwrap
-from typing import Annotated, Final
+from collections.abc import Sequence
+from typing import Annotated, Final, NamedTuple
 
+from firearrow.auth.model import Action, Resource
+from firearrow.cli.cluster.accesscontrol import SUPER, masters_told
+from firearrow.cli.cluster.acls import ANYWHERE, config_of, verdict_of
+from firearrow.cli.cluster.masters import masters_in
 from firearrow.cli.cluster.options import ANY, ClusterOptions
-from firearrow.cli.health.check import rows_of
+from firearrow.cli.health.check import COLUMNS, rows_of
 from firearrow.cli.output.listing import PLAIN, Output
-from firearrow.cli.output.reports import visible
+from firearrow.cli.output.reports import Table, visible
 from firearrow.cli.parameters import valued
 from firearrow.client.admin import Admin
+from firearrow.client.admin.calls import concurrently
 from firearrow.client.diagnosis import groupfacts, grouprules, sends
 from firearrow.client.diagnosis.findings import Finding, Level, by_gravity
 from firearrow.client.diagnosis.groupfacts import GroupFacts
 from firearrow.client.diagnosis.sends import SendFacts
 from firearrow.clock import SystemClock
+from firearrow.message import names
 
 SENDS: Final = "sends"
+UNKNOWN_GROUP: Final = "unknown-group"
 ILL: Final = 1
 TEXT_COLUMNS_MAX: Final = 100
 
 
+class Diagnosis(NamedTuple):
+    """Findings about a group, or about sends, with a summary in one line."""
+
+    group: str
+    found: list[Finding]
+    summary: str
+    rests: bool = False
+    """A group that is offline while no message waits: among all groups, that is no fault."""
+
+    @property
+    def is_ill(self) -> bool:
+        """Tell whether there is a reason."""
+        return any(one.level in (Level.WARNING, Level.CRITICAL) for one in self.found)
+
+
 async def doctor(
-    group: Annotated[str, valued("GROUP", f"the group that does not consume; or `{SENDS}`", names_of="groups")],
+    group: Annotated[
+        str | None,
+        valued("GROUP", f"the group that does not consume (default: all groups); or `{SENDS}`", names_of="groups"),
+    ] = None,
     topic: Annotated[
         str | None, valued("TOPIC", "only this topic (default: all that the group consumes)", names_of="topics")
     ] = None,
@@ -33,32 +59,84 @@ async def doctor(
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> int:
-    """Say why a group does not consume, or why sends are slow: exit code 1 if there is a reason."""
+    """Say why groups do not consume, or why sends are slow: exit code 1 if there is a reason."""
     async with cluster.admin() as admin:
-        found, summary = await (_of_sends(admin, topic) if group == SENDS else _of_group(admin, group, topic))
-    found = by_gravity(found)
+        if group is None:
+            return _tell_all(await _of_all(admin), output)
+        told = await (_of_sends(admin, topic) if group == SENDS else _of_group(admin, group, topic))
     if output.form:
-        output.show(rows_of(found))
+        output.show(rows_of(told.found))
     else:
-        print("\n\n".join([*map(_text, found), summary]))
-    return ILL if any(one.level in (Level.WARNING, Level.CRITICAL) for one in found) else 0
+        thresholds = sends.THRESHOLDS if group == SENDS else grouprules.THRESHOLDS
+        print("\n\n".join([*map(_text, told.found), f"{told.summary}\n{_wrapped(thresholds)}"]))
+    return ILL if told.is_ill else 0
 
 
-async def _of_group(admin: Admin, group: str, topic: str | None) -> tuple[list[Finding], str]:
+async def _of_group(admin: Admin, group: str, topic: str | None = None) -> Diagnosis:
     facts = await groupfacts.collect(admin, group, SystemClock().now_ms(), topic)
-    return grouprules.findings(facts), group_summary(facts)
+    access = await unallowed(admin, facts)
+    found = grouprules.findings(facts)
+    if access:  # a refused consumer never makes its group known
+        found = [it for it in found if it.rule != UNKNOWN_GROUP]
+    found = by_gravity([*access, *found])
+    rests = not facts.clients and not any(place.offsets.lag for place in facts.places.values())
+    return Diagnosis(group, found, group_summary(facts), rests)
 
 
-async def _of_sends(admin: Admin, topic: str | None) -> tuple[list[Finding], str]:
+async def _of_sends(admin: Admin, topic: str | None) -> Diagnosis:
     facts = await sends.collect(admin, SystemClock(), topic)
-    return sends.findings(facts), sends_summary(facts)
+    return Diagnosis(SENDS, by_gravity(sends.findings(facts)), sends_summary(facts))
+
+
+async def _of_all(admin: Admin) -> list[Diagnosis]:
+    tables = [await admin.groups.configs(it.address) for it in masters_in(await admin.cluster())]
+    groups = sorted({name for table in tables for name in table.subscription_group_table})
+    return await concurrently(
+        [name for name in groups if not names.is_system_group(name)], lambda name: _of_group(admin, name)
+    )
+
+
+def _tell_all(told: Sequence[Diagnosis], output: Output) -> int:
+    resting = [it for it in told if it.rests]
+    ill = [it for it in told if it.is_ill and not it.rests]
+    if output.form:
+        rows = [[it.group, *row] for it in told if not it.rests for row in rows_of(it.found).rows]
+        output.show(Table("", ("group", *COLUMNS), rows))
+    else:
+        parts = ["\n\n".join([it.summary, *map(_text, it.found)]) for it in ill]
+        resting_too = f", {len(resting)} offline while no message waits" if resting else ""
+        parts.append(f"{len(told)} groups: {len(ill)} with a reason{resting_too}\n{_wrapped(grouprules.THRESHOLDS)}")
+        print("\n\n".join(parts))
+    return ILL if ill else 0
+
+
+async def unallowed(admin: Admin, facts: GroupFacts) -> list[Finding]:
+    """Give the finding that no user may consume by a group, where nobody does and brokers have access control."""
+    if facts.clients or facts.pops_waiting:
+        return []
+    told = [it for it in await masters_told(admin) if it.users]
+    configs = await concurrently(told, lambda it: config_of(admin, it))
+    group = Resource.of(f"Group:{facts.group}")
+    assert group is not None, "a name of a group makes a resource"
+    allowed = {
+        user.username
+        for it, config in zip(told, configs, strict=True)
+        for user in it.users
+        if user.user_type != SUPER and verdict_of(it, config, user.username or "", Action.SUB, group, ANYWHERE)[0]
+    }
+    if not told or allowed:
+        return []
+    evidence = "brokers have access control, and only super users may consume by this group"
+    cure = f"Allow the consumer's user: `firearrow acl allow USER Group:{facts.group} --action sub`, and its topics."
+    return [Finding("access", Level.WARNING, facts.group, evidence, cure)]
 
 
 def group_summary(facts: GroupFacts) -> str:
     """Summary of a group in one line."""
     lag = sum(place.offsets.lag for place in facts.places.values())
+    members = "pops by a proxy" if facts.pops_waiting and not facts.clients else f"{len(facts.clients)} clients"
     return (
-        f"group {facts.group}: {len(facts.clients)} clients, {len(facts.topics)} topics, "
+        f"group {facts.group}: {members}, {len(facts.topics)} topics, "
         f"{len(facts.places)} queues, {lag:,} messages not consumed, {facts.rate:,.1f} consumed/s"
     )
 
@@ -72,12 +150,12 @@ def sends_summary(facts: SendFacts) -> str:
 
 
 def _text(finding: Finding) -> str:
-    width = min(TEXT_COLUMNS_MAX, shutil.get_terminal_size().columns)
-
-    def wrapped(text: str, first: str) -> str:
-        return textwrap.fill(visible(text), width, initial_indent=first, subsequent_indent="     ")
-
     lines = [visible(f"{finding.level.name} {finding.rule} {finding.subject}")]
-    lines.append(wrapped(finding.evidence, "  "))
-    lines += [wrapped(finding.cure, "  -> ")] if finding.cure else []
+    lines.append(_wrapped(finding.evidence, "  "))
+    lines += [_wrapped(finding.cure, "  -> ")] if finding.cure else []
     return "\n".join(lines)
+
+
+def _wrapped(text: str, first: str = "") -> str:
+    width = min(TEXT_COLUMNS_MAX, shutil.get_terminal_size().columns)
+    return textwrap.fill(visible(text), width, initial_indent=first, subsequent_indent="     " if first else "")

@@ -44,7 +44,10 @@ def _brokers(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     if facts.is_dark:
         return
     for broker in facts.brokers:
-        if broker.error:
+        if broker.is_refused:
+            cure = f"Allow this user to look: `firearrow acl allow USER Cluster:{broker.cluster} --action get`."
+            yield Finding("brokers", Level.UNKNOWN, broker.name, f"no permission: {broker.error}", cure)
+        elif broker.error:
             yield Finding(
                 "brokers",
                 Level.CRITICAL,
@@ -178,6 +181,62 @@ CHECKS: Final[Mapping[str, Check]] = {
 }
 
 ALWAYS: Final = ("brokers", "asked")
+
+
+def _most(facts: ClusterFacts, name: str) -> float:
+    """Give the largest of a number that brokers report."""
+    return max((broker.number(name) or 0 for broker in facts.brokers), default=0)
+
+
+def _lag_words(facts: ClusterFacts, limits: Thresholds) -> str:
+    messages, seconds = worst_lag(facts.lags)
+    by_messages, by_age = limits.lag_messages.words(), limits.lag_seconds.words(" s")
+    return f"at most {messages:,} messages{by_messages}, the oldest {seconds:,.0f} s old{by_age}"
+
+
+Words = Callable[[ClusterFacts, Thresholds], str]
+FINE: Final[Mapping[str, Words]] = {
+    "name-servers": lambda facts, limits: f"{len(facts.name_servers)} of {len(facts.name_servers)} answer",
+    "brokers": lambda facts, limits: f"{len(facts.brokers)} registered, all answer",
+    "disk": lambda facts, limits: (
+        f"the fullest is used to {worst_disk(facts.brokers):.0f} %{limits.disk_percent.words(' %')}"
+    ),
+    "dispatch": lambda facts, limits: (
+        f"queues are {_most(facts, 'dispatchBehindBytes'):,.0f} bytes behind the log{limits.dispatch_bytes.words()}"
+    ),
+    "page-cache": lambda facts, limits: (
+        f"a put takes {_most(facts, 'pageCacheLockTimeMills'):,.0f} ms{limits.page_cache_ms.words(' ms')}"
+    ),
+    "send-pressure": lambda facts, limits: (
+        f"sends wait for {_most(facts, 'sendThreadPoolQueueHeadWaitTimeMills'):,.0f} ms"
+        f"{limits.send_wait_ms.words(' ms')}"
+    ),
+    "lag": _lag_words,
+    "dead-letters": lambda facts, limits: (
+        f"{total(facts.dead):,}{limits.dead_letters.words()}, of the last hour{limits.new_dead_letters.words()}"
+    ),
+    "unconsumed": lambda facts, limits: (
+        f"at most {max((it.messages for it in facts.unconsumed), default=0):,} in a topic that no group consumes"
+        f"{limits.unconsumed.words()}"
+    ),
+    "timer": lambda facts, limits: (
+        f"delayed messages are {_most(facts, 'timerReadBehind'):,.0f} s late{limits.timer_seconds.words(' s')}"
+    ),
+    "halves": lambda facts, limits: (
+        f"at most {max(facts.halves.values(), default=0):,} undecided transactions on a broker{limits.halves.words()}"
+    ),
+    "asked": lambda facts, limits: "all requests were answered",
+}
+"""Words for a check without a finding."""
+
+
+def fine(facts: ClusterFacts, limits: Thresholds, only: Sequence[str], found: Sequence[Finding]) -> list[Finding]:
+    """Give a finding that all is well for each of the named checks without another one; none without a name server."""
+    if facts.is_dark:
+        return []
+    wanted, ill = {*only, *ALWAYS}, {it.rule for it in found}
+    well = [name for name in CHECKS if name in wanted and name not in ill]
+    return [Finding(name, Level.OK, "cluster", FINE[name](facts, limits)) for name in well]
 
 
 def findings(facts: ClusterFacts, limits: Thresholds, only: Sequence[str] = tuple(CHECKS)) -> list[Finding]:

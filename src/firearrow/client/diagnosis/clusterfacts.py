@@ -17,6 +17,7 @@ from firearrow.clock import HOUR_MS
 from firearrow.errors import FirearrowError
 from firearrow.message import names
 from firearrow.wire.bodies import ClusterInfo
+from firearrow.wire.codes import ResponseCode
 
 SUBJECTS_MAX: Final = 2000  # per broker, of topics and of groups with a lag
 PROGRESS_SECONDS: Final = 30.0  # for all groups of a broker
@@ -31,6 +32,8 @@ class BrokerFacts(NamedTuple):
     address: str
     counted: Mapping[str, str] = {}
     error: str = ""
+    is_refused: bool = False
+    """The user who asks has no permission to see them."""
 
     def number(self, name: str) -> float | None:
         """Number that the broker reports; None without it, or for one that is not finite."""
@@ -139,7 +142,8 @@ async def broker_of(admin: Admin, server: RegisteredBroker) -> BrokerFacts:
     try:
         return broker._replace(counted=await admin.brokers.runtime(broker.address))
     except (OSError, FirearrowError) as error:
-        return broker._replace(error=str(error))
+        is_refused = getattr(error, "code", None) == ResponseCode.NO_PERMISSION
+        return broker._replace(error=str(error), is_refused=is_refused)
 
 
 class _BrokerCollector:

@@ -55,6 +55,12 @@ class Threshold(NamedTuple):
             return Level.WARNING
         return Level.OK
 
+    def words(self, unit: str = "") -> str:
+        """Both values in words; nothing if neither is set."""
+        given = (("warning", self.warning), ("critical", self.critical))
+        said = [f"{name} from {value:,.15g}{unit}" for name, value in given if value is not None]
+        return f" ({', '.join(said)})" if said else ""
+
     @classmethod
     def parse(cls, text: str) -> Threshold:
         """Read ``WARNING:CRITICAL``; either may be empty. Raises ConfigError with the fault."""

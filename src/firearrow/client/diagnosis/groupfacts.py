@@ -88,6 +88,8 @@ class GroupFacts:
     dead: int = 0
     rate: float = 0.0
     untold: Sequence[str] = ()
+    refused: Sequence[str] = ()
+    """Answers of brokers that the user who asks has no permission."""
 
     @property
     def models(self) -> set[str]:
@@ -130,6 +132,7 @@ class _GroupCollector:
         self._now_ms = now_ms
         self._masters = masters
         self._untold: list[str] = []
+        self._refused: list[str] = []
         self._members_untold: list[str] = []
 
     async def collect(self, only: str | None) -> GroupFacts:
@@ -163,10 +166,14 @@ class _GroupCollector:
             dead=dead_count,
             rate=rate,
             untold=self._untold,
+            refused=list(dict.fromkeys(self._refused)),
         )
 
     def _note(self, about: str, error: Exception) -> None:
-        self._untold.append(f"{about}: {error}")
+        if getattr(error, "code", None) == ResponseCode.NO_PERMISSION:
+            self._refused.append(f"{about}: {getattr(error, 'remark', error)}")
+        else:
+            self._untold.append(f"{about}: {error}")
 
     async def _configs(self) -> tuple[dict[str, SubscriptionGroupConfig], list[str], list[tuple[str, str]]]:
         found: dict[str, SubscriptionGroupConfig] = {}

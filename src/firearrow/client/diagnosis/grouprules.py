@@ -27,6 +27,13 @@ SLOW_MS: Final = 200.0  # per message, in the handler
 LEAVES_MIN: Final = 3  # clients that must leave in that time for a finding
 STORIES_MAX: Final = 5  # clients that are described
 
+THRESHOLDS: Final = (
+    f"Thresholds: a client is idle after {IDLE_MS // 1000} s without a pull, a handler is slow from {SLOW_MS:.0f} ms a "
+    f"message, a message is poison after {OFTEN} failures, {MANY} retries in {SOON_MS // 60_000} min are many, "
+    f"{LEAVES_MIN} clients that leave in that time make rebalances a finding; failures older than "
+    f"{RECENT_MS // 3_600_000} h do not count."
+)
+
 Rule = Callable[[GroupFacts], Iterator[Finding]]
 
 
@@ -45,7 +52,7 @@ def offline(facts: GroupFacts) -> Iterator[Finding]:
         return
     waiting = sum(place.offsets.lag for place in facts.places.values())
     if facts.pops_waiting:
-        evidence = "no client is connected to a broker, and messages are consumed"
+        evidence = "pops by a proxy wait for messages, and no client is registered"
         cure = "A proxy pops for its clients, and brokers do not know these: ask the proxy for them."
         yield Finding("offline", Level.OK, facts.group, evidence, cure)
     else:
@@ -413,6 +420,13 @@ def unlike_versions(facts: GroupFacts) -> Iterator[Finding]:
         yield Finding("unlike-versions", Level.OK, facts.group, evidence, cure)
 
 
+def access(facts: GroupFacts) -> Iterator[Finding]:
+    """The user who asks must not see the group."""
+    if facts.refused:
+        cure = f"Allow this user to look: `firearrow acl allow USER Group:{facts.group} --action get`."
+        yield Finding("access", Level.WARNING, facts.group, f"no permission: {'; '.join(facts.refused)}", cure)
+
+
 def untold(facts: GroupFacts) -> Iterator[Finding]:
     """Requests that no server answered."""
     for text in facts.untold:
@@ -441,6 +455,7 @@ RULES: Final[Sequence[Rule]] = (
     silent_clients,
     slow_handlers,
     unlike_versions,
+    access,
     untold,
 )
 

@@ -24,6 +24,10 @@ HELD_MS: Final = 200.0  # for a put, by the page cache
 LATE_BYTES: Final = 16 * 1024 * 1024  # behind, for a slave or dispatch
 FULL: Final = 0.85  # share of a disk that makes brokers delete old files at once
 FEW_BUFFERS: Final = 1
+THRESHOLDS: Final = (
+    f"Thresholds: {FAR_MS:.0f} ms for an answer without work, {WAIT_MS:.0f} ms in a broker's queue, {HELD_MS:.0f} ms "
+    f"in the page cache, {LATE_BYTES >> 20} MiB behind for a slave or for dispatch, {FULL:.0%} of a disk."
+)
 
 
 @dataclass(frozen=True, slots=True)
