@@ -198,3 +198,32 @@ def test_mqadmin_has_the_user_of_the_context(guarded: Shell, monkeypatch: pytest
     assert (code, "Authorization" in said or "user" in said) == (1, True)
     assert guarded.fails("-o", "json", *words)[0] == 2
     assert guarded.fails("mqadmin", "listUser", "-c", "gone")[0] == 1
+
+
+REFUSED = (
+    "topic create orders --queues 3",
+    "topic delete orders --apply",
+    "group create billing --retries 3",
+    "group delete billing --apply",
+    "config set fileReservedTime=48 --all-brokers --apply",
+    "offset reset billing orders --to earliest --apply",
+)
+
+
+def test_a_refused_change_leaves_no_undo_file(guarded: Shell, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Who sees everything and may change nothing gets a refusal, and no file that undoes nothing."""
+    guarded.text("topic", "create", "orders", "--queues", "2")
+    guarded.text("group", "create", "billing")
+    with_nina(guarded, "--undo-file", "nina.json")
+    for resource in ("Cluster:*", "Topic:*", "Group:*"):
+        words = ("--action", "get", "--action", "list", "--apply", "--undo-file", f"{resource[0]}.json")
+        guarded.rows("acl", "allow", "nina", resource, *words)
+    guarded.rows("user", "create", "nina", "--enabled", "--apply")  # changes nothing
+    files = {*tmp_path.iterdir()}
+    monkeypatch.setenv("FIREARROW_ACCESS_KEY", "nina")
+    monkeypatch.setenv("FIREARROW_SECRET_KEY", SECRET)
+    for line in REFUSED:
+        code, said = guarded.fails(*line.split())
+        assert (code, "no permission" in said) == (1, True), (line, said)
+        assert {*tmp_path.iterdir()} == files, line
+    assert {path.name for path in files} == {"nina.secret", "nina.json", "C.json", "T.json", "G.json"}

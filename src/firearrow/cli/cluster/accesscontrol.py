@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 import msgspec
 
 from firearrow.cli.cluster.masters import PREVIEW
-from firearrow.cli.cluster.undo import Undo, circumstances, write_undo
+from firearrow.cli.cluster.undo import Undo, circumstances, forget, write_undo
 from firearrow.cli.failures import FAILED, NothingFound, sentence
 from firearrow.cli.output.listing import Output
 from firearrow.cli.output.reports import Cell, Table
@@ -130,15 +130,24 @@ async def change_all(
     if told and all(it.is_open for it in told):
         raise NothingFound(OPEN)
     plans = {it.server.address: plan(it) for it in told if not (it.reason or it.is_open)}
-    note = PREVIEW
+    note, path = PREVIEW, None
     if apply:
         before = [AccessBefore(it.server.address, user_in(it, name), acl_in(it, name)) for it in told]
         undo = kind(user=name, before=[it for it in before if it.address in plans], **circumstances(admin))
         path = write_undo(undo_file, name, undo)
         note = f"`firearrow {kind.__struct_config__.tag} undo {path}` sets what was before."
     rows = await concurrently(told, lambda it: _changed(it, name, plans.get(it.server.address), apply=apply))
+    if path is not None and not any(row[4] == "changed" for row in rows):
+        now = await told_by(admin, (it.server for it in told))
+        if [_access(it, name) for it in now] == [_access(it, name) for it in told]:
+            forget(path)
+            note = ""
     output.show(Table("Access", CHANGED, rows, note))
     return FAILED if any(row[4] == "failed" for row in rows) else 0
+
+
+def _access(it: Told, name: str) -> tuple[AuthUserInfo | None, AuthAcl | None]:
+    return user_in(it, name), acl_in(it, name)
 
 
 async def _changed(it: Told, name: str, plan: PlannedChange | None, *, apply: bool) -> list[Cell]:

@@ -12,7 +12,7 @@ import msgspec
 
 from firearrow.cli.cluster.masters import PREVIEW, Apply, matches, named
 from firearrow.cli.cluster.options import ANY, ClusterOptions
-from firearrow.cli.cluster.undo import FromFile, Undo, UndoFile, circumstances, read_undo, write_undo
+from firearrow.cli.cluster.undo import FromFile, Undo, UndoFile, circumstances, forget, read_undo, refusable, write_undo
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
@@ -234,8 +234,17 @@ async def _carry_out(admin: Admin, keys: Sequence[KeyChange], name_servers: bool
     undo = ConfigUndo(of_name_servers=name_servers, keys=others, **circumstances(admin))
     path = write_undo(undo_file, "config", undo)
     part = admin.name_servers if name_servers else admin.brokers
-    for server in dict.fromkeys(it.server for it in others):
-        await part.update_config(server, {it.key: it.after for it in others if it.server == server})
+
+    async def is_as_before() -> bool:
+        now = {it.server: await part.config(it.server) for it in others}
+        return all(now[it.server].get(it.key) == it.before for it in others)
+
+    async with refusable(path, is_as_before):
+        for server in dict.fromkeys(it.server for it in others):
+            await part.update_config(server, {it.key: it.after for it in others if it.server == server})
+    if await is_as_before():
+        forget(path)
+        return ""
     return f"`firearrow config undo {path}` sets what was before."
 
 

@@ -35,6 +35,7 @@ from firearrow.cli.cluster.undo import (
     given_of,
     preview_state,
     read_undo,
+    refusable,
     write_undo,
 )
 from firearrow.cli.commands import CommandGroup
@@ -167,7 +168,7 @@ async def create_group(
         consume_message_orderly=ordered,
         retry_max_times=retries,
     )
-    note = ""
+    note, path = "", None
     async with cluster.admin() as admin:
         was = await group_now(admin, name, with_offsets=False)
         had = {it.broker: it.config for it in was.configs}
@@ -186,9 +187,14 @@ async def create_group(
         if any(alters(had[it.broker], given, {}) for it in masters if it.broker in had):
             path = write_undo(undo_file, name, was)
             note = f"`firearrow group undo {path}` sets what was before."
-        for master in masters:
-            await admin.groups.create(master.address, changed(had.get(master.broker, new), given, {}))
+        async with refusable(path, lambda: _is_as_before(admin, was)):
+            for master in masters:
+                await admin.groups.create(master.address, changed(had.get(master.broker, new), given, {}))
         output.show((await _configured(admin, name))._replace(note=note))
+
+
+async def _is_as_before(admin: Admin, was: GroupUndo) -> bool:
+    return (await group_now(admin, was.group, with_offsets=False)).configs == was.configs
 
 
 @app.command("delete")
@@ -213,9 +219,10 @@ async def delete_group(
             was = await group_now(admin, name, with_offsets=not keep_offsets)
             path = write_undo(undo_file, name, was)
             note = f"`firearrow group undo {path}` makes it again, where it was."
-            for broker in brokers:
-                address = masters[broker].address
-                await admin.groups.delete(address, name, clean_offset=not keep_offsets)
+            async with refusable(path, lambda: _is_as_before(admin, was)):
+                for broker in brokers:
+                    address = masters[broker].address
+                    await admin.groups.delete(address, name, clean_offset=not keep_offsets)
     online = 0 if clients is None else len(clients.connection_set)
     state = "deleted" if apply else "would be deleted"
     rows: list[list[Cell]] = [[name, broker, online, state] for broker in brokers]

@@ -14,7 +14,7 @@ import msgspec
 from firearrow.cli.cluster.masters import PREVIEW, Apply, addresses_by_broker, addresses_of
 from firearrow.cli.cluster.options import ANY, ClusterOptions, Group, Topic
 from firearrow.cli.cluster.progress import committed, of_group
-from firearrow.cli.cluster.undo import FromFile, Undo, UndoFile, circumstances, read_undo, write_undo
+from firearrow.cli.cluster.undo import FromFile, Undo, UndoFile, circumstances, read_undo, refusable, write_undo
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
@@ -23,7 +23,7 @@ from firearrow.cli.parameters import TIMES, Parameter, count, moment, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.config.kinds import proposal
-from firearrow.errors import BrokerError, NotFound
+from firearrow.errors import BrokerError, FirearrowError, NotFound
 from firearrow.wire.client_bodies import MessageQueue, TopicOffset
 from firearrow.wire.codes import ResponseCode
 
@@ -237,7 +237,13 @@ async def carry_out(admin: Admin, group: str, moves: Sequence[Move], *, apply: b
         return _table(group, moves, ["would be moved"] * len(moves), PREVIEW)
     undo = OffsetUndo(group=group, offsets=list(moves), **circumstances(admin))
     path = write_undo(undo_file, group, undo)
-    await move_all(admin, group, moves, addresses)
+
+    async def is_as_before() -> bool:
+        now = await offsets_now(admin, group)
+        return all(now.get(move.queue) == move.before for move in moves)
+
+    async with refusable(path, is_as_before):
+        await move_all(admin, group, moves, addresses)
     now = await offsets_now(admin, group)
     states = [state_of(move, now.get(move.queue)) for move in moves]
     note = f"`firearrow offset undo {path}` goes back."
@@ -264,13 +270,19 @@ async def move_all(admin: Admin, group: str, moves: Sequence[Move], addresses: M
     """Commit the new offsets of a group, and notify its online consumers."""
     online = await _is_online(admin, group, sorted(set(addresses.values())))
 
-    async def one(move: Move) -> None:
+    async def one(move: Move) -> Exception | None:
         address = addresses[move.broker]
-        await admin.offsets.commit(address, group, move.queue, move.after)
-        if online:  # without a notice they go on from their own offset
-            await admin.offsets.reset_queue(address, group, move.topic, move.queue_id, move.after)
+        try:
+            await admin.offsets.commit(address, group, move.queue, move.after)
+            if online:  # without a notice they go on from their own offset
+                await admin.offsets.reset_queue(address, group, move.topic, move.queue_id, move.after)
+        except (OSError, FirearrowError) as error:
+            return error
+        return None
 
-    await concurrently(moves, one)
+    for error in await concurrently(moves, one):
+        if error is not None:
+            raise error  # no other move is on its way
 
 
 async def _is_online(admin: Admin, group: str, addresses: Sequence[str]) -> bool:

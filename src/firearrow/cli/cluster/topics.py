@@ -32,6 +32,7 @@ from firearrow.cli.cluster.undo import (
     given_of,
     preview_state,
     read_undo,
+    refusable,
     write_undo,
 )
 from firearrow.cli.commands import CommandGroup
@@ -158,7 +159,7 @@ async def create_topic(
     """Create a topic on each broker, or change the given settings."""
     attributes = dict(attribute) | ({TYPE: message_type} if message_type else {})
     given = given_of(read_queue_nums=queues, write_queue_nums=queues, perm=perm and PERMS[perm], order=ordered)
-    note = ""
+    note, path = "", None
     async with cluster.admin() as admin:
         was = await topic_now(admin, topic)
         had = {it.broker: it.config for it in was.configs}
@@ -177,9 +178,14 @@ async def create_topic(
         if any(alters(had[it.broker], given, attributes) for it in masters if it.broker in had):
             path = write_undo(undo_file, topic, was)
             note = f"`firearrow topic undo {path}` sets what was before."
-        for master in masters:
-            await admin.topics.create(master.address, changed(had.get(master.broker, new), given, attributes))
+        async with refusable(path, lambda: _is_as_before(admin, was)):
+            for master in masters:
+                await admin.topics.create(master.address, changed(had.get(master.broker, new), given, attributes))
         output.show((await _configured(admin, topic))._replace(note=note))
+
+
+async def _is_as_before(admin: Admin, was: TopicUndo) -> bool:
+    return (await topic_now(admin, was.topic)).configs == was.configs
 
 
 @app.command("delete")
@@ -201,10 +207,12 @@ async def delete_topic(
         for queue, ends in stats.offset_table.items():
             counts[queue.broker_name] += ends.max_offset - ends.min_offset
         if apply:
-            path = write_undo(undo_file, topic, await topic_now(admin, topic))
+            was = await topic_now(admin, topic)
+            path = write_undo(undo_file, topic, was)
             note = f"`firearrow topic undo {path}` makes it again, without its messages."
-            for name in sorted({master.cluster for master in masters_in(info)}):
-                await admin.delete_topic(topic, name)
+            async with refusable(path, lambda: _is_as_before(admin, was)):
+                for name in sorted({master.cluster for master in masters_in(info)}):
+                    await admin.delete_topic(topic, name)
     state = "deleted" if apply else "would be deleted"
     rows: list[list[Cell]] = [[topic, broker, count, state] for broker, count in sorted(counts.items())]
     output.show(Table("Topic", ("topic", "broker", "messages", "state"), rows, note=note))

@@ -7,7 +7,8 @@ cluster. The file is durable before the change begins. Only the user may read it
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
@@ -21,7 +22,7 @@ from firearrow.cli.parameters import content_of, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.clock import SystemClock
-from firearrow.errors import ConfigError
+from firearrow.errors import BrokerError, ConfigError, FirearrowError
 from firearrow.files import for_the_user_alone, name_of_file, naming, sync_directory
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
@@ -65,6 +66,23 @@ def write_undo(path: Path | None, name: str, undo: Undo) -> Path:
         os.fsync(file.fileno())
     sync_directory(path.parent)
     return path
+
+
+def forget(path: Path) -> None:
+    """Remove the undo file of a change that did not come about."""
+    path.unlink()
+
+
+@asynccontextmanager
+async def refusable(path: Path | None, is_as_before: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
+    """Remove the undo file at the end of a block in which servers refused all changes."""
+    try:
+        yield
+    except BrokerError:
+        with suppress(OSError, FirearrowError):  # if nobody can tell, the file stays
+            if path is not None and await is_as_before():
+                forget(path)
+        raise
 
 
 def _free_path(stem: str) -> Path:
