@@ -50,6 +50,10 @@ def cells(table: Table, *columns: str) -> list[tuple[Any, ...]]:
 
 def test_a_backlog_needs_files_only(spark: SparkSession, store: str) -> None:
     found = run(spark, "backlog", "--path", store, "--parts", "2")
+    assert next(iter(found)) == "Summary"
+    assert cells(found["Summary"], "groupsThatLag", "lag", "lost", "behindSeconds") == [
+        (2, 510, 0, max(found["Backlog by consumer group"].values("behindSeconds")))  # type: ignore[type-var]
+    ]
     assert cells(found["Backlog by consumer group"], "consumerGroup", "lag", "uncommitted") == [
         ("billing", 470, 1),
         ("audit", 40, 0),

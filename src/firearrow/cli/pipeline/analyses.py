@@ -85,11 +85,9 @@ def report_backlog(run: ReportRun[Backlog]) -> list[Table]:
     waiting = run.reader.held(backlog.pending(messages, lagging))
     by_group = run.reader.held(backlog.groups(lagging, waiting, run.now_ms))
     arriving = backlog.arrivals(messages, run.now_ms, run.options.window)
+    groups = run.table("Backlog by consumer group", by_group, chart=Bars(["consumerGroup", "topic"], "lag"))
     return [
-        run.table(
-            "Backlog by consumer group", by_group,
-            chart=Bars(["consumerGroup", "topic"], "lag"),
-        ),
+        summary_of(groups), groups,
         run.table("Queues that lag", lagging.where("lag > 0 or lost > 0").orderBy(fn.desc("lag"))),
         *_parts(run, backlog.anatomy(waiting, run.now_ms, top=run.options.parts)),
         run.table(
@@ -102,6 +100,23 @@ def report_backlog(run: ReportRun[Backlog]) -> list[Table]:
             f"Messages are kept {run.options.retention_hours:g} h after they were stored.",
         ),
     ]  # fmt: skip
+
+
+def summary_of(groups: Table) -> Table:
+    """Give the sums of the backlog of all groups."""
+    lagging = {group for group, lag in zip(groups.values("consumerGroup"), groups.values("lag"), strict=True) if lag}
+
+    def numbers(column: str) -> list[float]:
+        return [value for value in groups.values(column) if isinstance(value, int | float)]
+
+    row: list[Cell] = [
+        len(lagging), sum(numbers("lag")), sum(numbers("bytes")), max(numbers("behindSeconds"), default=0.0),
+        sum(numbers("lost")),
+    ]  # fmt: skip
+    note = "Of the rows below: --top 0 has all." if groups.more else ""
+    return Table(
+        "Summary", ("groupsThatLag", "lag", "bytes", "behindSeconds", "lost"), [row] if groups.rows else [], note
+    )
 
 
 def _parts(run: ReportRun[Backlog], anatomy: DataFrame) -> list[Table]:
