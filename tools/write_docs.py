@@ -10,7 +10,7 @@ A generated part stands between two comments that name it:
 import re
 import sys
 from argparse import Action
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from firearrow.broker.config import BrokerConfig
@@ -18,6 +18,7 @@ from firearrow.cli.commands import PROGRAM, TOP, CommandGroup
 from firearrow.cli.examples import EXAMPLES
 from firearrow.cli.mqadmin.table import ROWS, Row
 from firearrow.cli.parser import CommandParser, front_parser, named
+from firearrow.cli.quickcompletion import FILES, KEYS, MANY, NO_VALUE, TABLE, Argument
 from firearrow.config.demands import DEMANDS
 from firearrow.config.table import ConfigKey, ServerConfig, keys
 from firearrow.controller.config import ControllerConfig
@@ -98,6 +99,67 @@ def _option_table(command: CommandParser) -> str:
 
 SHARED = {"cluster.": "Options of a cluster", "output.": "Options of the output"}
 """Headings of the options that many commands have, by the beginning of their names."""
+
+
+def completion_table() -> str:
+    """Return the table of commands and arguments that completes command lines."""
+    shared = map(_shared_rows, SHARED)
+    own = [_completed(PROGRAM, "", "co", ())]
+    own += [_completed_command(parser) for parser in _parsers(TOP, PROGRAM)]
+    for row in ROWS:
+        options = [
+            Argument(
+                f"-{it.short},--{it.long}" if it.short else f"--{it.long}", "?" if it.takes_value else NO_VALUE, ""
+            )
+            for it in row.options()
+        ]
+        own.append(_completed(f"{PROGRAM} mqadmin {row.name}", row.summary, "", options))
+    servers = (StoreConfig, BrokerConfig, NamesrvConfig, ControllerConfig, ProxyConfig)
+    names = sorted({name for struct in servers for name in keys(struct)})
+    return "".join([*shared, _completed(f"{KEYS}.", "", "", [Argument(name, "?", "") for name in names]), *own])
+
+
+def _parsers(group: CommandGroup, name: str) -> Iterator[CommandParser]:
+    for word, command in group.commands.items():
+        loaded = command.load()
+        yield CommandParser(f"{name} {word}", command.summary, loaded)
+        if isinstance(loaded, CommandGroup):
+            yield from _parsers(loaded, f"{name} {word}")
+
+
+def _completed_command(parser: CommandParser) -> str:
+    own = [option for option in parser.arguments if not option.dest.startswith(tuple(SHARED))]
+    flags = "".join(
+        prefix[0] for prefix in SHARED if any(option.dest.startswith(prefix) for option in parser.arguments)
+    )
+    summary = (parser.description or "").removesuffix(".")
+    return _completed(parser.prog, summary, flags, [_argument(option, parser) for option in own])
+
+
+def _shared_rows(prefix: str) -> str:
+    parser = front_parser()
+    options = [option for option in parser.arguments if option.dest.startswith(prefix)]
+    return _completed(prefix, "", "", [_argument(option, parser) for option in options])
+
+
+def _argument(option: Action, parser: CommandParser) -> Argument:
+    kind = parser.completed.get(option)
+    if option.nargs == 0:
+        value = NO_VALUE
+    elif kind:
+        value = f"@{kind}{'=' if str(option.metavar).startswith('KEY=') else ''}"
+    elif option.choices:
+        value = "|".join(map(str, option.choices))
+    else:
+        value = FILES if option.type is Path else "?"
+    is_many = option.nargs in ("*", "+") or type(option).__name__ == "_AppendAction"
+    text = (option.help or "").replace("%%", "%")
+    return Argument(",".join(option.option_strings), value + (MANY if is_many else ""), text)
+
+
+def _completed(words: str, summary: str, flags: str, arguments: Iterable[Argument]) -> str:
+    rows = ["\t".join([words, summary, flags]), *("\t" + "\t".join(it) for it in arguments)]
+    return "".join(f"{row}\n" for row in rows)
 
 
 def _option_rows(options: list[Action]) -> list[str]:
@@ -201,6 +263,7 @@ def main() -> int:
         if fresh != page:
             path.write_text(fresh, encoding="utf-8")
             print(f"wrote {path}")
+    Path(TABLE).write_text(completion_table(), encoding="utf-8")
     return 0
 
 

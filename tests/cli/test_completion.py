@@ -41,6 +41,7 @@ def completed(line: str, directory: Path, **environment: str) -> list[str]:
         "COMP_LINE": line,
         "COMP_POINT": str(len(line.encode())),
         "XDG_CONFIG_HOME": str(directory),
+        "XDG_CACHE_HOME": str(directory),
     }
     command = [sys.executable, "-m", "firearrow"]
     ended = subprocess.run(command, capture_output=True, check=True, env=os.environ | asked | environment)
@@ -96,3 +97,51 @@ def test_a_cluster_that_does_not_answer_has_no_names(tmp_path: Path) -> None:
     (tmp_path / "firearrow").mkdir()
     (tmp_path / "firearrow" / "contexts.toml").write_text("no contexts")
     assert completed("firearrow context use p", tmp_path) == []
+
+
+def test_what_is_long_to_learn_is_completed_too(tmp_path: Path, shell: Shell) -> None:
+    servers = shell.cluster.name_server
+    assert completed("firearrow config set flushDiskT", tmp_path) == ["flushDiskType="]
+    assert completed("firearrow broker --set flushDiskT", tmp_path) == ["flushDiskType="]
+    assert completed("firearrow mqadmin topicRo", tmp_path) == ["topicRoute"]
+    assert completed("firearrow mqadmin topicRoute --na", tmp_path) == ["--namesrvAddr"]
+    assert completed(f"firearrow -n {servers} send ord", tmp_path) == ["orders"]
+    assert completed("firearrow --context x topi", tmp_path) == ["topic", "topics"]
+    assert completed("firearrow topic create t --ord", tmp_path) == ["--ordered"]
+    assert completed("firearrow topic create t --queues 3 --que", tmp_path) == []
+    assert completed("firearrow message send t --ke", tmp_path) == ["--key"]
+    assert completed("firearrow message send t --key a --ke", tmp_path) == ["--key"]
+    assert completed("firearrow topic list -o js", tmp_path) == ["json", "jsonl"]
+    assert completed("firearrow topic list --no-option x --js", tmp_path) == []
+    assert completed("firearrow lag --hel", tmp_path) == ["--help"]
+    assert completed("firearrow lag --by 'qu", tmp_path) == ["queue"]  # argcomplete reads quotes
+
+
+def test_zsh_gets_the_help(tmp_path: Path) -> None:
+    [word] = completed("firearrow topic lis", tmp_path, _ARGCOMPLETE_SHELL="zsh")
+    assert word == "list :List topics"
+
+
+def test_names_are_kept_for_the_next_key(shell: Shell, tmp_path: Path) -> None:
+    servers = shell.cluster.name_server
+    line = f"firearrow topic show -n {servers} orders-"
+    shell.text("topic", "create", "orders-again", "-n", servers)
+    assert completed(line, tmp_path) == ["orders-again"]
+    shell.text("topic", "create", "orders-later", "-n", servers)
+    assert completed(line, tmp_path) == ["orders-again"]
+    [kept] = (tmp_path / "firearrow").glob("names-*")
+    os.utime(kept, (0, 0))
+    assert completed(line, tmp_path) == ["orders-again", "orders-later"]
+
+
+@pytest.mark.parametrize(
+    "line", ["firearrow off", "firearrow topic li", "firearrow mqadmin topicR", "firearrow config set f"]
+)
+def test_an_answer_that_needs_no_cluster_imports_little(line: str, tmp_path: Path) -> None:
+    program = "import sys; from firearrow.cli.main import main; main([]);"
+    program += "print(*sorted({'argparse', 'argcomplete', 'asyncio', 'msgspec', 'pathlib'} & set(sys.modules)))"
+    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_STDOUT_FILENAME": str(tmp_path / "answer"), "COMP_LINE": line}
+    environment = os.environ | asked | {"COMP_POINT": str(len(line))}
+    command = [sys.executable, "-c", program]
+    assert subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout == "\n"
+    assert (tmp_path / "answer").read_text() != ""

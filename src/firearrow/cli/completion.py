@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 import sys
 from argparse import Namespace
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING, Annotated, Final, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from firearrow.cli.commands import PROGRAM
-from firearrow.cli.parameters import Parameter
+from firearrow.cli.parameters import NamesOf, Parameter
 from firearrow.errors import FirearrowError
 
 if TYPE_CHECKING:
@@ -39,41 +39,42 @@ def complete() -> None:
     parser, rest = parser_for(words[program_words:])
     # argcomplete takes the words of the command for the name of a program
     os.environ["_ARGCOMPLETE"] = str(len(words) - len(rest))
-    completers = {"topics": _topics, "groups": _groups, "contexts": _contexts}
-    for action, names in parser.completed.items():
-        action.completer = completers[names]  # type: ignore[attr-defined] # of argcomplete
+    for action, kind in parser.completed.items():
+        action.completer = _Completer(kind)  # type: ignore[attr-defined] # of argcomplete
     autocomplete(parser)
 
 
-def _topics(parsed_args: Namespace, **_: object) -> Iterable[str]:
-    from firearrow.message import names
+class _Completer:
+    """Names of a kind, for argcomplete."""
 
-    def is_of_users(topic: str) -> bool:
-        return not (names.is_system_topic(topic) or names.is_retry(topic) or names.is_dlq(topic))
+    def __init__(self, kind: NamesOf) -> None:
+        self._kind: Final = kind
 
-    return filter(is_of_users, _of_cluster(parsed_args, lambda admin: admin.topics.names()))
-
-
-def _groups(parsed_args: Namespace, **_: object) -> Iterable[str]:
-    return _of_cluster(parsed_args, _group_names)
-
-
-def _contexts(**_: object) -> Iterable[str]:
-    from firearrow.cli.cluster.contexts import load_contexts
-
-    with suppress(FirearrowError):
-        return load_contexts().contexts
-    return ()
+    def __call__(self, parsed_args: Namespace, **_: object) -> Iterable[str]:
+        prefix = "cluster."
+        named = {place.removeprefix(prefix): it for place, it in vars(parsed_args).items() if place.startswith(prefix)}
+        return names_of(self._kind, named)
 
 
-def _of_cluster(given: Namespace, ask: Callable[[Admin], Awaitable[Iterable[str]]]) -> Iterable[str]:
+def names_of(kind: NamesOf, options: Mapping[str, Any]) -> Iterable[str]:
+    """Give the names of a kind; ``options`` are fields of `ClusterOptions`."""
+    if kind == "topics":
+        return _of_cluster(options, _topic_names)
+    if kind == "groups":
+        return _of_cluster(options, _group_names)
+    if kind == "contexts":
+        from firearrow.cli.cluster.contexts import load_contexts
+
+        with suppress(FirearrowError):
+            return load_contexts().contexts
+    return ()  # keys are in the table of `firearrow.cli.quickcompletion` alone
+
+
+def _of_cluster(options: Mapping[str, Any], ask: Callable[[Admin], Awaitable[Iterable[str]]]) -> Iterable[str]:
     """Ask the cluster for names; none if it does not answer in time."""
     import asyncio
 
     from firearrow.cli.cluster.options import ClusterOptions
-
-    prefix = "cluster."
-    options = {place.removeprefix(prefix): value for place, value in vars(given).items() if place.startswith(prefix)}
 
     async def asked() -> Iterable[str]:
         async with asyncio.timeout(ANSWER_SECONDS_MAX), ClusterOptions(**options).admin() as admin:
@@ -82,6 +83,15 @@ def _of_cluster(given: Namespace, ask: Callable[[Admin], Awaitable[Iterable[str]
     with suppress(OSError, FirearrowError):
         return asyncio.run(asked())
     return ()
+
+
+async def _topic_names(admin: Admin) -> Iterable[str]:
+    from firearrow.message import names
+
+    def is_of_users(topic: str) -> bool:
+        return not (names.is_system_topic(topic) or names.is_retry(topic) or names.is_dlq(topic))
+
+    return filter(is_of_users, await admin.topics.names())
 
 
 async def _group_names(admin: Admin) -> Iterable[str]:

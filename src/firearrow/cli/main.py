@@ -52,6 +52,10 @@ def _run(words: Sequence[str], *, is_process: bool = False) -> int:
         print(f"firearrow {__version__}")
         return 0
     if "_ARGCOMPLETE" in os.environ:
+        from firearrow.cli import quickcompletion
+
+        if quickcompletion.complete():
+            return 0
         from firearrow.cli.completion import complete
 
         complete()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Pairs = tuple[tuple[str, str], ...]
-NamesOf = Literal["topics", "groups", "contexts"]
+NamesOf = Literal["topics", "groups", "contexts", "keys"]
 """Names that a shell completes for a value."""
 
 

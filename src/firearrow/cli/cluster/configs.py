@@ -156,7 +156,7 @@ def _meant(key: str, value: str, it: _Explained | None) -> list[Cell]:
 
 @app.command("set")
 async def set_config(
-    *pairs: Annotated[tuple[str, str], valued("KEY=VALUE", "keys to set", pair)],
+    *pairs: Annotated[tuple[str, str], valued("KEY=VALUE", "keys to set", pair, names_of="keys")],
     broker: OfBroker = None,
     all_brokers: Annotated[bool, switch("all brokers")] = False,
     name_servers: OfNameServers = False,

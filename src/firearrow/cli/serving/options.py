@@ -40,7 +40,13 @@ class ServerOptions:
     file: Annotated[Path | None, valued("FILE", "RocketMQ's properties file", name="-c")] = None
     pairs: Annotated[
         Pairs,
-        valued("KEY=VALUE", "sets one configuration key; may be repeated; overrides the file", pair, name="--set"),
+        valued(
+            "KEY=VALUE",
+            "sets one configuration key; may be repeated; overrides the file",
+            pair,
+            name="--set",
+            names_of="keys",
+        ),
     ] = ()
     print_only: Annotated[bool, switch("print the configuration and exit", name="-p")] = False
     log_level: Annotated[
