@@ -1,5 +1,6 @@
 """`firearrow top --once` and `--json`, as they are typed."""
 
+import asyncio
 import json
 import re
 from collections.abc import Iterator
@@ -7,8 +8,10 @@ from typing import Any
 
 import pytest
 
-from firearrow.cli.health.top import frame, report_of
+from firearrow.cli.health.top import Looking, frame, report_of
 from firearrow.cli.main import main
+from firearrow.cli.output.reports import Report
+from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts
 from firearrow.client.diagnosis.traffic import Sample, traffic
 from firearrow.lake.filling import TableStatus
@@ -189,3 +192,29 @@ def test_what_counts_anew_has_no_negative_rate() -> None:
     found = traffic(restarted, NOW)
     assert (found.brokers[0].arriving, found.topics[0].arriving) == (0.0, 0.0)
     assert found.groups[0].consuming == 0.0
+
+
+def test_topics_of_brokers_and_groups_are_left_out() -> None:
+    own = {"SCHEDULE_TOPIC_XXXX": 9, "rmq_sys_wheel_timer": 9, "%RETRY%billing": 9, "%DLQ%billing": 9, "orders": 9}
+    report = report_of(traffic(Sample(12.0, [], own)), "12:00:00Z")
+    assert [row[0] for row in report.tables[-1].rows] == ["orders"]
+
+
+def test_the_course_of_rates_is_drawn(cluster: BlockingCluster) -> None:
+    async def looks() -> list[Report]:
+        clock = HandClock()
+        async with Admin.of([cluster.name_server]) as admin:
+            looking = Looking(admin, clock)
+            await looking.first()
+            found = []
+            for count in (4, 0, 8):
+                await asyncio.to_thread(send, cluster.name_server, "orders", count)
+                clock.seconds += 1
+                found.append(await looking.look())
+            return found
+
+    first, _, last = asyncio.run(looks())
+    assert [table.columns[-1] for table in first.tables] == ["bytesBehind", "untilDoneSeconds", "messages"]
+    assert last.tables[2].columns[-1] == "trend"
+    assert [row[-1] for row in last.tables[2].rows] == ["▅▁█"]
+    assert [len(str(row[-1])) for row in last.tables[0].rows] == [3]

@@ -6,7 +6,8 @@ import asyncio
 import json as json_format
 import shutil
 import sys
-from collections.abc import Sequence
+from collections import defaultdict, deque
+from collections.abc import Hashable, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Final
 
@@ -20,6 +21,7 @@ from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.traffic import Sample, Traffic, sample, traffic
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ClientError, FirearrowError
+from firearrow.message import names
 
 INTERVAL_SECONDS: Final = 2.0
 
@@ -84,6 +86,7 @@ class Looking:
         self._tables = tables
         self._before: Sample | None = None
         self._now = Sample(clock.monotonic())
+        self._trends: defaultdict[Hashable, deque[float]] = defaultdict(lambda: deque(maxlen=TREND_MAX))
 
     async def first(self) -> None:
         """Take the first sample; raises OSError or FirearrowError if no server answers."""
@@ -103,7 +106,36 @@ class Looking:
             of_lake.append(table)
             notes += silent
         moment = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
-        return report_of(traffic(self._now, self._before), f"{moment:%H:%M:%S}Z", notes, of_lake)
+        report = report_of(traffic(self._now, self._before), f"{moment:%H:%M:%S}Z", notes, of_lake)
+        return report._replace(tables=[self._with_trend(table) for table in report.tables])
+
+    def _with_trend(self, table: Table) -> Table:
+        """Give a table with the course of its rates, once there are two of them."""
+        if TREND_OF not in table.columns:
+            return table
+        at = table.columns.index(TREND_OF)
+        trends: list[str] = []
+        for row in table.rows:
+            rates = self._trends[table.title, row[0], row[1] if table.columns[1] == "topic" else ""]
+            if isinstance(rate := row[at], int | float):
+                rates.append(rate)
+            trends.append(sparkline(rates) if len(rates) > 1 else "")
+        if not any(trends):
+            return table
+        rows = [[*row, trend] for row, trend in zip(table.rows, trends, strict=True)]
+        return table._replace(columns=[*table.columns, "trend"], rows=rows)
+
+
+SPARKS: Final = "▁▂▃▄▅▆▇█"
+TREND_MAX: Final = 20
+"""Samples that a trend shows."""
+TREND_OF: Final = "arriving"
+
+
+def sparkline(values: Sequence[float]) -> str:
+    """Give numbers as bars, the largest as high as the line."""
+    most = max(values) or 1.0
+    return "".join(SPARKS[min(int(len(SPARKS) * value / most), len(SPARKS) - 1)] for value in values)
 
 
 # --- The frame: a report as tall and as wide as the window ---
@@ -128,11 +160,16 @@ def report_of(traffic: Traffic, time: str, notes: Sequence[str] = (), more: Sequ
     if notes:
         facts["note"] = "; ".join(notes)
     groups = [(*row, row.seconds_left) for row in traffic.groups]
+    topics = [row for row in traffic.topics if _is_of_users(row.topic)]
     return Report(
         "Firearrow top",
         facts,
-        [_brokers(traffic), Table("Groups", GROUPS, groups), Table("Topics", TOPICS, traffic.topics), *more],
+        [_brokers(traffic), Table("Groups", GROUPS, groups), Table("Topics", TOPICS, topics), *more],
     )
+
+
+def _is_of_users(topic: str) -> bool:
+    return not (names.is_system_topic(topic) or names.is_retry(topic) or names.is_dlq(topic))
 
 
 def _brokers(traffic: Traffic) -> Table:
