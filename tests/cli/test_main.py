@@ -50,7 +50,7 @@ def test_the_program_alone_says_how_to_begin(capsys: pytest.CaptureFixture[str])
     assert "firearrow serve\n" in said
     assert said.count("\n") < 15
     assert main(["help"]) == 0
-    assert "Short forms: `send` for `message send`" in capsys.readouterr().out
+    assert "short forms:\n  send    message send\n" in capsys.readouterr().out
 
 
 def test_a_bad_value_ends_with_1_and_one_sentence(capsys: pytest.CaptureFixture[str]) -> None:

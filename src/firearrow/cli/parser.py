@@ -170,10 +170,10 @@ class CommandParser(_Parser):
         epilog = "\n  ".join(["examples:", *EXAMPLES.get(name, ())])
         if isinstance(command, CommandGroup):
             usage += ["COMMAND"] if command.default is None else []
-            epilog += f"\n\n`{name} COMMAND --help` lists the options of a command."
             if command is TOP:
-                short = (f"`{word}` for `{' '.join(long)}`" for word, long in SHORT_FORMS.items())
-                epilog += f"\nShort forms: {', '.join(short)}."
+                forms = (f"{word:8}{' '.join(long)}" for word, long in SHORT_FORMS.items())
+                epilog += "\n  ".join(["\n\nshort forms:", *forms])
+            epilog += f"\n\n`{name} COMMAND --help` lists the options of a command."
             self._declare_commands(command)
         description = f"{summary[0].upper()}{summary[1:]}."
         super().__init__(name, parents=[self._places, self._options], description=description, epilog=epilog)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import getpass
+import io
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +13,7 @@ import pytest
 from firearrow.cli.cluster.contexts import Context, Contexts, save_contexts
 from firearrow.cli.cluster.options import ClusterOptions
 from firearrow.errors import ConfigError
+from firearrow.net.access import Tls
 from firearrow.wire.signature import Credentials
 
 
@@ -47,3 +51,28 @@ def test_a_secret_goes_only_to_the_cluster_that_it_is_for(monkeypatch: pytest.Mo
     monkeypatch.setenv("FIREARROW_SECRET_KEY", "t")
     given = ClusterOptions(name_server="given:1").target()
     assert given.credentials == Credentials("mine", "t")
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_user_and_encryption_need_no_context(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(sys, "stdin", io.StringIO())
+    with pytest.raises(ConfigError, match="the secret of user 'nina' is missing: give --secret-file"):
+        ClusterOptions(user="nina").target()
+    monkeypatch.setattr(sys, "stdin", Terminal())
+    monkeypatch.setattr(getpass, "getpass", lambda prompt: f"typed at {prompt}")
+    assert ClusterOptions(user="nina").target().credentials == Credentials("nina", "typed at secret of nina: ")
+    monkeypatch.setenv("FIREARROW_SECRET_KEY", "of the environment")
+    save_contexts(Contexts("used", {"used": Context("used:1", "admin", "FIREARROW_SECRET_KEY")}))
+    found = ClusterOptions(user="nina", tls=True, tls_any=True).target()
+    assert found == (["used:1"], Credentials("nina", "of the environment"), Tls(verify=False))
+    secret = tmp_path / "secret"
+    secret.write_text("of the file\n")
+    with pytest.raises(ConfigError, match="can be read by others"):
+        ClusterOptions(user="nina", secret_file=str(secret)).target()
+    secret.chmod(0o600)
+    found = ClusterOptions(user="nina", secret_file=str(secret), tls=True, tls_ca="ca.pem").target()
+    assert found[1:] == (Credentials("nina", "of the file"), Tls("ca.pem"))

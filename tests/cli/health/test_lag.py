@@ -6,6 +6,7 @@ import pytest
 
 from firearrow.cli.cluster.progress import Progress
 from firearrow.cli.health.lag import lag_table
+from firearrow.cli.output.reports import heading
 from firearrow.client.blocking import Producer, PullConsumer
 from firearrow.wire.client_bodies import MessageQueue, OffsetWrapper
 from tests.cli.shell import Shell, shop
@@ -27,6 +28,12 @@ def test_messages_add_up_and_the_oldest_counts() -> None:
     by_queue = lag_table(FOUND, "queue")
     assert by_queue.rows[1] == ["a", "t", "b", 1, -1, 7, None, 7, 90.0]
     assert len(by_queue.columns) == len(by_queue.rows[0])
+
+
+@pytest.mark.parametrize("kind", ["group", "topic", "queue"])
+def test_no_two_columns_have_one_name(kind: str) -> None:
+    headings = [*map(heading, lag_table(FOUND, kind, filtered=True).columns)]
+    assert len({*headings}) == len(headings)
 
 
 def test_a_group_is_as_far_as_it_has_committed(shell: Shell) -> None:
