@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Final, Literal
 
@@ -244,7 +244,7 @@ async def config_of(admin: Admin, it: Told) -> dict[str, str]:
 
 
 def verdict_of(
-    it: Told, config: dict[str, str], user: str, action: Action, resource: Resource, source: str
+    it: Told, config: Mapping[str, str], user: str, action: Action, resource: Resource, source: str
 ) -> tuple[bool | None, str]:
     """Answer by the rules of a broker: allowed, refused, or (None) unknown, and the reason in words."""
     if it.reason:

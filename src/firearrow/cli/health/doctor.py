@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import shutil
 import textwrap
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final, NamedTuple
 
 from firearrow.auth.model import Action, Resource
-from firearrow.cli.cluster.accesscontrol import SUPER, masters_told
+from firearrow.cli.cluster.accesscontrol import SUPER, Told, masters_told
 from firearrow.cli.cluster.acls import ANYWHERE, config_of, verdict_of
 from firearrow.cli.cluster.masters import masters_in
 from firearrow.cli.cluster.options import ANY, ClusterOptions
@@ -29,6 +29,10 @@ SENDS: Final = "sends"
 UNKNOWN_GROUP: Final = "unknown-group"
 ILL: Final = 1
 TEXT_COLUMNS_MAX: Final = 100
+
+
+Control = tuple[Told, Mapping[str, str]]
+"""Users and rules of a broker, and its configuration."""
 
 
 class Diagnosis(NamedTuple):
@@ -72,9 +76,12 @@ async def doctor(
     return ILL if told.is_ill else 0
 
 
-async def _of_group(admin: Admin, group: str, topic: str | None = None) -> Diagnosis:
+async def _of_group(
+    admin: Admin, group: str, topic: str | None = None, control: Sequence[Control] | None = None
+) -> Diagnosis:
     facts = await groupfacts.collect(admin, group, SystemClock().now_ms(), topic)
-    access = await unallowed(admin, facts)
+    is_served = bool(facts.clients or facts.pops_waiting)
+    access = [] if is_served else unallowed(group, await _controls(admin) if control is None else control)
     found = grouprules.findings(facts)
     if access:  # a refused consumer never makes its group known
         found = [it for it in found if it.rule != UNKNOWN_GROUP]
@@ -91,8 +98,10 @@ async def _of_sends(admin: Admin, topic: str | None) -> Diagnosis:
 async def _of_all(admin: Admin) -> list[Diagnosis]:
     tables = [await admin.groups.configs(it.address) for it in masters_in(await admin.cluster())]
     groups = sorted({name for table in tables for name in table.subscription_group_table})
+    control = await _controls(admin)
     return await concurrently(
-        [name for name in groups if not names.is_system_group(name)], lambda name: _of_group(admin, name)
+        [name for name in groups if not names.is_system_group(name)],
+        lambda name: _of_group(admin, name, control=control),
     )
 
 
@@ -110,25 +119,25 @@ def _tell_all(told: Sequence[Diagnosis], output: Output) -> int:
     return ILL if ill else 0
 
 
-async def unallowed(admin: Admin, facts: GroupFacts) -> list[Finding]:
-    """Give the finding that no user may consume by a group, where nobody does and brokers have access control."""
-    if facts.clients or facts.pops_waiting:
-        return []
+async def _controls(admin: Admin) -> list[Control]:
+    """Give the brokers with users, each with its configuration."""
     told = [it for it in await masters_told(admin) if it.users]
-    configs = await concurrently(told, lambda it: config_of(admin, it))
-    group = Resource.of(f"Group:{facts.group}")
-    assert group is not None, "a name of a group makes a resource"
-    allowed = {
-        user.username
-        for it, config in zip(told, configs, strict=True)
-        for user in it.users
-        if user.user_type != SUPER and verdict_of(it, config, user.username or "", Action.SUB, group, ANYWHERE)[0]
-    }
-    if not told or allowed:
+    return list(zip(told, await concurrently(told, lambda it: config_of(admin, it)), strict=True))
+
+
+def unallowed(name: str, control: Sequence[Control]) -> list[Finding]:
+    """Give the finding that no user but super users may consume by a group."""
+    group = Resource.of(f"Group:{name}")
+    if not control or group is None:
         return []
+    for it, config in control:
+        for user in it.users:
+            may, _ = verdict_of(it, config, user.username or "", Action.SUB, group, ANYWHERE)
+            if may and user.user_type != SUPER:
+                return []
     evidence = "brokers have access control, and only super users may consume by this group"
-    cure = f"Allow the consumer's user: `firearrow acl allow USER Group:{facts.group} --action sub`, and its topics."
-    return [Finding("access", Level.WARNING, facts.group, evidence, cure)]
+    cure = f"Allow the consumer's user: `firearrow acl allow USER Group:{name} --action sub`, and its topics."
+    return [Finding("access", Level.WARNING, name, evidence, cure)]
 
 
 def group_summary(facts: GroupFacts) -> str:
