@@ -200,20 +200,22 @@ def test_topics_of_brokers_and_groups_are_left_out() -> None:
     assert [row[0] for row in report.tables[-1].rows] == ["orders"]
 
 
-def test_the_course_of_rates_is_drawn(cluster: BlockingCluster) -> None:
-    async def looks() -> list[Report]:
+def test_the_course_of_rates_is_drawn() -> None:
+    async def looks(name_server: str) -> list[Report]:
         clock = HandClock()
-        async with Admin.of([cluster.name_server]) as admin:
+        async with Admin.of([name_server]) as admin:
             looking = Looking(admin, clock)
             await looking.first()
             found = []
             for count in (4, 0, 8):
-                await asyncio.to_thread(send, cluster.name_server, "orders", count)
+                await asyncio.to_thread(send, name_server, "orders", count)
                 clock.seconds += 1
                 found.append(await looking.look())
             return found
 
-    first, _, last = asyncio.run(looks())
+    with EmbeddedCluster() as own:
+        own.create_topic("orders")
+        first, _, last = asyncio.run(looks(own.name_server))
     assert [table.columns[-1] for table in first.tables] == ["bytesBehind", "untilDoneSeconds", "messages"]
     assert last.tables[2].columns[-1] == "trend"
     assert [row[-1] for row in last.tables[2].rows] == ["▅▁█"]
