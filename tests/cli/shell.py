@@ -94,11 +94,11 @@ def fill_orders(name_server: str) -> None:
                 properties={"number": str(number)},
                 queue=queues[number % len(queues)],
             )
-    asyncio.run(_dispatched(name_server, 6))
+    asyncio.run(dispatched(name_server, 6))
 
 
-async def _dispatched(name_server: str, count: int) -> None:
-    """Wait for the messages to be in their queues: until then their ends are not where they are."""
+async def dispatched(name_server: str, count: int) -> None:
+    """Wait for all messages of ``orders`` to be in their queues: until then their ends are not where they are."""
     async with (
         Admin.of([name_server]) as admin,
         aclosing(follow(admin, await places(admin, "orders"), count)) as messages,

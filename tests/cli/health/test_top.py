@@ -18,6 +18,7 @@ from firearrow.lake.filling import TableStatus
 from firearrow.lake.monitoring import serving
 from firearrow.testing import BlockingCluster, EmbeddedCluster
 from tests.broker.fakes import HandClock
+from tests.cli.shell import dispatched
 from tests.client.diagnosis.sending import send
 
 ONCE = """\
@@ -207,8 +208,9 @@ def test_the_course_of_rates_is_drawn() -> None:
             looking = Looking(admin, clock)
             await looking.first()
             found = []
-            for count in (4, 0, 8):
+            for count, total in ((4, 4), (0, 4), (8, 12)):
                 await asyncio.to_thread(send, name_server, "orders", count)
+                await dispatched(name_server, total)
                 clock.seconds += 1
                 found.append(await looking.look())
             return found
