@@ -1,7 +1,7 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check lint types unit format fuzz h2spec chaos differ handovers simulate pythons spark-oldest bench soak docs protos site recording setup setup-run clean
+.PHONY: help run demo test check lint types unit format fuzz h2spec chaos differ handovers simulate pythons spark-oldest bench soak docs protos site dist recording setup setup-run clean
 
 ARGS =
 
@@ -93,6 +93,9 @@ recording: setup ## the terminal that the README shows, in docs/recording.svg
 
 site: docs ## the documentation as a site, in build/site/html
 	@.venv/bin/python -m tools.site
+
+dist: setup ## sdist, wheel, bill of materials and sums in dist/; TAG=v1.2.3 checks the version first
+	@.venv/bin/python -m tools.release $(if $(TAG),--tag $(TAG))
 
 setup:
 	@tools/setup.sh dev

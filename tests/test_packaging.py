@@ -6,25 +6,36 @@ environment with only the wheel's own dependencies.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import resource
+import shutil
+import stat
 import subprocess
 import sys
 import tarfile
-import tomllib
 import venv
 import zipfile
 from collections.abc import Iterator
+from hashlib import sha256
 from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
-from packaging.requirements import Requirement
+from cyclonedx.schema import SchemaVersion
+from cyclonedx.validation.json import JsonStrictValidator
+from packaging.metadata import Metadata
+from packaging.utils import canonicalize_name
 
 from firearrow import __version__
+from firearrow.console.vendored import VENDORED
 from tests.archives import unpack
 from tests.pages import README, hello, printed_by
+from tests.test_docs import LINK
 from tests.test_tidy import ROOT, files
+from tools import release, sbom
+from tools.release import build
 
 IMPORT_SECONDS_MAX = 0.15
 KNOWN = (
@@ -32,6 +43,10 @@ KNOWN = (
     ", sqlite3, statistics, tarfile, unittest.mock, urllib.request, xml.dom.minidom, zipfile"
 )
 CLIENT = "from firearrow.client import Producer, PushConsumer, PullConsumer, SimpleConsumer"
+
+
+ADDRESSED = {"pyproject.toml", "tests/test_packaging.py"}
+"""Files that name the project's home."""
 
 
 class Installed:
@@ -54,13 +69,6 @@ class Installed:
         return done.stdout
 
 
-def build(kind: str, source: Path, directory: Path) -> Path:
-    command = [sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", str(directory)]
-    subprocess.run(command, cwd=source, check=True, capture_output=True)
-    (made,) = directory.iterdir()
-    return made
-
-
 @pytest.fixture(scope="module")
 def sdist(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return build("sdist", ROOT, tmp_path_factory.mktemp("sdist"))
@@ -80,26 +88,13 @@ def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installe
     home = tmp_path_factory.mktemp("installed")
     venv.create(home / "venv", symlinks=True)
     (packages,) = (home / "venv").glob("lib/python*/site-packages")
-    for name in dependencies():
+    for name in sbom.installed(sbom.requirements()[""]):
         for path in top_level(name):
             (packages / path.name).symlink_to(path)
     found = Installed(home)
     # Without an index pip takes what is there, and fails if the wheel asks for anything else.
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", found.bin / "python"]
     subprocess.run([*pip, "install", "--quiet", "--no-index", wheel], check=True)
-    return found
-
-
-def dependencies() -> set[str]:
-    """Return the names of the wheel's dependencies here, without extras, and of theirs in turn."""
-    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    asked = [Requirement(text) for text in project["dependencies"]]
-    found: set[str] = set()
-    while asked:
-        it = asked.pop()
-        if it.name not in found and (it.marker is None or it.marker.evaluate({"extra": ""})):
-            found.add(it.name)
-            asked += map(Requirement, distribution(it.name).requires or ())
     return found
 
 
@@ -126,7 +121,79 @@ def test_wheel_has_the_packages_and_nothing_else(wheel: Path) -> None:
     expected = {path.relative_to(source).as_posix() for path in files() if source in path.parents}
     assert {name for name in names if not name.startswith(metadata)} == expected
     assert expected >= {"firearrow/py.typed", "pyspark_firearrow/__init__.py"}
-    assert names >= {f"{metadata}{name}" for name in ("entry_points.txt", "licenses/LICENSE")}
+    assert names >= {f"{metadata}{name}" for name in ("entry_points.txt", "licenses/LICENSE", "licenses/NOTICE")}
+
+
+def test_a_rebuild_from_the_files_alone_gives_the_same_bytes(sdist: Path, wheel: Path, tmp_path: Path) -> None:
+    """Copy the files with other times and permissions, and without git."""
+    copy = tmp_path / "copy"
+    for path in files():
+        to = copy / path.relative_to(ROOT)
+        to.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(path, to)
+        to.chmod(0o700 if path.stat().st_mode & stat.S_IXUSR else 0o600)
+        os.utime(to, (86400, 86400))
+    for kind, first in (("sdist", sdist), ("wheel", wheel)):
+        (tmp_path / kind).mkdir()
+        again = build(kind, copy, tmp_path / kind)
+        assert again.name == first.name
+        assert sha256(again.read_bytes()).hexdigest() == sha256(first.read_bytes()).hexdigest(), kind
+
+
+def test_the_package_index_takes_the_packages(sdist: Path, wheel: Path) -> None:
+    command: list[str | Path] = [sys.executable, "-m", "twine", "--no-color", "check", "--strict", sdist, wheel]
+    checked = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert checked.stdout.count(": PASSED") == 2, checked.stdout + checked.stderr
+
+
+def test_links_of_the_readme_lead_to_files_from_the_package_index(wheel: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        text = archive.read(f"firearrow-{__version__}.dist-info/METADATA").decode()
+    metadata = Metadata.from_email(text)
+    assert metadata.description
+    assert LINK.findall(metadata.description) == []
+    assert metadata.project_urls
+    places = {
+        f"{metadata.project_urls['Homepage']}/blob/v{__version__}/",
+        f"https://raw.githubusercontent.com/firearrow/firearrow/v{__version__}/",
+    }
+    links = re.findall(r"\]\(([^)#\s]+)", metadata.description)
+    found = {(place, link.removeprefix(place)) for link in links for place in places if link.startswith(place)}
+    assert {place for place, _ in found} == places
+    assert [path for _, path in found if not (ROOT / path).is_file()] == []
+    relative = set(re.findall(LINK, README.read_text(encoding="utf-8")))
+    assert {path for _, path in found} == relative
+
+
+def test_the_project_has_one_address() -> None:
+    """A move of the project changes these files alone."""
+    found = {path.relative_to(ROOT).as_posix() for path in files() if b"firearrow/firearrow" in path.read_bytes()}
+    assert found == ADDRESSED
+
+
+def test_a_release_has_the_version_of_its_tag_and_a_section_of_changes() -> None:
+    changes = f"# Changelog\n\n## {__version__} (2026-12-01)\n"
+    assert release.fault(f"v{__version__}", changes) is None
+    assert release.fault(f"v{__version__}", "## Unreleased\n") == (
+        f"CHANGELOG.md has no section `## {__version__} (DATE)`"
+    )
+    assert release.fault("v9.9.9", changes) == (
+        f"the tag is v9.9.9, but src/firearrow/__init__.py has the version {__version__}"
+    )
+
+
+def test_the_bill_of_materials_has_what_each_extra_brings() -> None:
+    text = sbom.bill()
+    assert JsonStrictValidator(SchemaVersion.V1_6).validate_str(text) is None
+    assert sbom.bill() == text
+    bill = json.loads(text)
+    extras = {it["name"]: {own["value"] for own in it.get("properties", ())} for it in bill["components"]}
+    for extra, asked in sbom.requirements().items():
+        applicable = [it for it in asked if it.marker is None or it.marker.evaluate({"extra": ""})]
+        assert [it.name for it in applicable if extra not in extras[canonicalize_name(it.name)]] == []
+    assert {it.package for it in VENDORED} <= extras.keys()
+    refs = {it["bom-ref"] for it in (*bill["components"], bill["metadata"]["component"])}
+    assert {it["ref"] for it in bill["dependencies"]} == refs
 
 
 def test_commands_run(installed: Installed) -> None:
