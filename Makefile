@@ -1,9 +1,18 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check lint types unit format fuzz h2spec chaos differ handovers simulate pythons spark-oldest bench soak docs protos site dist recording setup setup-run clean
+.PHONY: help run demo test check lint types unit client format fuzz h2spec chaos differ handovers simulate pythons spark-oldest bench soak docs protos site dist image recording setup setup-run clean
 
 ARGS =
+
+# The container image: its name, and the program that builds it (docker or podman).
+IMAGE = firearrow
+CONTAINER = docker
+
+# Tests that need no broker of this machine, so that they run on macOS as well.
+CLIENT = tests/message tests/wire tests/filter $(addprefix tests/client/,admin consumer test_imports.py test_message.py \
+	test_idempotence.py producer/test_batchsender.py producer/test_ending.py pull/test_rangereader.py \
+	push/test_anyorder.py routing/test_cache.py routing/test_queues.py routing/test_routes.py session/test_portal.py)
 
 # Tests start Python a thousand times: where this is set, each would compile every module again.
 export PYTHONDONTWRITEBYTECODE =
@@ -33,6 +42,9 @@ types: setup
 
 unit: setup ## the tests that need nothing but Python
 	@.venv/bin/python -m pytest -n 2 --dist loadscope -m "not interop and not spark" $(ARGS)
+
+client: setup ## the tests of the client and of formats that need no broker: those for macOS
+	@.venv/bin/python -m pytest -n 2 --dist loadscope $(CLIENT) $(ARGS)
 
 format: setup ## format the code and apply the fixes that lint knows
 	@.venv/bin/ruff check --fix
@@ -96,6 +108,12 @@ site: docs ## the documentation as a site, in build/site/html
 
 dist: setup ## sdist, wheel, bill of materials and sums in dist/; TAG=v1.2.3 checks the version first
 	@.venv/bin/python -m tools.release $(if $(TAG),--tag $(TAG))
+
+# Time and revision are those of the commit. Images of podman's own format would have no health check.
+image: ## the container image, by $(CONTAINER)
+	@BUILDAH_FORMAT=docker $(CONTAINER) build -f Containerfile -t $(IMAGE) \
+		--build-arg VERSION="$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/firearrow/__init__.py)" \
+		--build-arg REVISION="$$(git rev-parse HEAD)" --build-arg CREATED="$$(git log -1 --format=%cI)" .
 
 setup:
 	@tools/setup.sh dev

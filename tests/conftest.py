@@ -220,7 +220,7 @@ def syncs() -> Iterator[None]:
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL))
 
     with pytest.MonkeyPatch.context() as patch:
-        for name in ("fsync", "fdatasync"):
+        for name in {"fsync", "fdatasync"} & vars(os).keys():  # macOS has one of them
             patch.setattr(os, name, checked)
         yield
 

@@ -14,6 +14,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tomllib
 from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from contextlib import contextmanager
@@ -26,7 +27,7 @@ BIN = Path(sys.executable).parent
 
 
 def instructions() -> list[tuple[str, str]]:
-    text = (ROOT / "Containerfile").read_text(encoding="utf-8")
+    text = (ROOT / "Containerfile").read_text(encoding="utf-8").replace("\\\n", " ")
     lines = (line for line in text.splitlines() if line and not line.startswith("#"))
     return [(word, rest) for word, _, rest in (line.partition(" ") for line in lines)]
 
@@ -84,7 +85,31 @@ def test_a_container_is_built_of_what_is_here_for_a_user_without_rights() -> Non
     assert all((ROOT / name).exists() for name in names)
     given = dict(instructions())
     assert given["USER"] != "0"
-    assert given["EXPOSE"] == "9876 10911 8081"
+    assert given["EXPOSE"] == "9876 10911 8081 8088"
+
+
+def test_an_image_has_a_pinned_base_and_labels_of_its_sources() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    arguments = dict(rest.partition("=")[::2] for word, rest in instructions() if word == "ARG")
+    base = re.fullmatch(
+        r"docker\.io/library/python:(3\.\d+)\.\d+-slim-\w+@sha256:[0-9a-f]{64}", arguments.pop("PYTHON")
+    )
+    assert base
+    assert f"Programming Language :: Python :: {base[1]}" in project["classifiers"]
+    assert {rest.split()[0] for word, rest in instructions() if word == "FROM"} == {"${PYTHON}"}
+    given = dict(pair.split("=", 1) for pair in shlex.split(dict(instructions())["LABEL"]))
+    labels = {name.removeprefix("org.opencontainers.image."): text for name, text in given.items()}
+    assert labels["licenses"] == project["license"]
+    assert labels["source"] == project["urls"]["Homepage"]
+    assert {labels[name.lower()] for name in arguments} == {f"${{{name}}}" for name in arguments}
+    command = ["make", "--no-print-directory", "--dry-run", "image"]
+    made = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
+    assert set(re.findall(r"--build-arg (\w+)=", made)) == arguments.keys()
+
+
+def test_hadolint_accepts_the_containerfile() -> None:
+    checked = subprocess.run([BIN / "hadolint", ROOT / "Containerfile"], capture_output=True, text=True, check=False)
+    assert (checked.returncode, checked.stdout) == (0, "")
 
 
 def test_a_service_serves_and_stops(tmp_path: Path) -> None:

@@ -45,7 +45,10 @@ KNOWN = (
 CLIENT = "from firearrow.client import Producer, PushConsumer, PullConsumer, SimpleConsumer"
 
 
-ADDRESSED = {"pyproject.toml", "tests/test_packaging.py"}
+ADDRESSED = {
+    *(".github/ISSUE_TEMPLATE/config.yml", "CODE_OF_CONDUCT.md", "Containerfile", "SECURITY.md"),
+    *("pyproject.toml", "tests/test_packaging.py"),
+}
 """Files that name the project's home."""
 
 

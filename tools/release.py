@@ -51,7 +51,7 @@ def main(words: Sequence[str] | None = None) -> int:
     shutil.rmtree(DIST, ignore_errors=True)
     (DIST / "packages").mkdir(parents=True)
     made = [build(kind, ROOT, DIST / "packages") for kind in ("sdist", "wheel")]
-    made.append(DIST / f"firearrow-{__version__}.cdx.json")
+    made.append(DIST / "firearrow.cdx.json")
     made[-1].write_text(bill(), encoding="utf-8")
     sums = "".join(f"{sha256(it.read_bytes()).hexdigest()}  {it.name}\n" for it in made)
     (DIST / "SHA256SUMS").write_text(sums, encoding="utf-8")

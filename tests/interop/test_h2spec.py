@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 from typing import Final
 
-from tests.interop.toolchain import h2spec_program
+from tests.interop.toolchain import go_tool
 from tests.net.background import in_thread
 from tests.net.grpcservice import grpc_serving
 
@@ -24,7 +24,7 @@ def outcome(program: Path, port: int) -> tuple[str, list[int]]:
 
 
 def test_every_test_of_h2spec_passes() -> None:
-    program = h2spec_program()
+    program = go_tool("h2spec")
     with in_thread(grpc_serving) as (_, port):
         report, counts = outcome(program, port)
     assert counts == [TESTS, TESTS, 0, 0], report

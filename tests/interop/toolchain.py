@@ -44,7 +44,13 @@ JVM_OPENS = (
     "--add-opens=java.base/sun.nio.ch=ALL-UNNAMED",
 )
 
-H2SPEC_VERSION = "v2.2.1+incompatible"
+# Programs that come as Go modules, with their versions.
+GO_TOOLS = {
+    "actionlint": ("github.com/rhysd/actionlint/cmd/actionlint", "v1.7.12"),
+    "h2spec": ("github.com/summerwind/h2spec/cmd/h2spec", "v2.2.1+incompatible"),
+    "helm": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
+    "kubeconform": ("github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0"),
+}
 
 DRIVER, ORIGINAL = MAINS = ("interop.Driver", "interop.Original")
 JVM_QUICK_START = (
@@ -130,10 +136,11 @@ def grpc_go_program() -> Path:
     return _cached("interop-grpc-go", _fingerprint(sources), partial(_build_go, sources)) / "client"
 
 
-def h2spec_program() -> Path:
-    """Return h2spec, which tests servers of HTTP/2; build it if need be."""
+def go_tool(name: str) -> Path:
+    """Return one of `GO_TOOLS`; build it if need be."""
     require("go")
-    return _cached("h2spec", H2SPEC_VERSION, _build_h2spec) / "h2spec"
+    module, version = GO_TOOLS[name]
+    return _cached(name, version, partial(_install_go, f"{module}@{version}")) / name
 
 
 def etcd_command() -> list[str]:
@@ -202,8 +209,7 @@ def _build_go(sources: Path, home: Path) -> None:
     _run(["go", "build", "-o", str(home / "client"), "."], home, sources)
 
 
-def _build_h2spec(home: Path) -> None:
-    module = f"github.com/summerwind/h2spec/cmd/h2spec@{H2SPEC_VERSION}"
+def _install_go(module: str, home: Path) -> None:
     _run(["go", "install", module], home, home, GOBIN=str(home))
 
 
@@ -249,7 +255,8 @@ def build_all() -> None:
     builds: tuple[Callable[[], object], ...] = (
         *(java_build, go_program, partial(grpc_java_command, Path()), grpc_go_program, grpc_node_command, browser),
         *(kombu_suite, partial(iceberg_catalog_command, Path()), partial(yarn_command, Path())),
-        *(h2spec_program, grpc_rust_program),
+        *(partial(go_tool, name) for name in GO_TOOLS),
+        grpc_rust_program,
     )
     for build in builds:
         if build is grpc_rust_program:
