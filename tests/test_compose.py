@@ -34,7 +34,7 @@ WITHIN_S = 60
 METRICS = {5557: "--set=metricsPromExporterPort={}"}
 PORTS = {
     "namesrv": {9876: "--port={}"},
-    "controller": {9878: "--host=127.0.0.1", **METRICS},
+    "controller": {9878: "", **METRICS},
     "broker": {10911: "--broker-port={}", 10912: "--set=haListenPort={}", 8081: "--grpc-port={}", **METRICS},
     "proxy": {8080: "--remoting-port={}", 8081: "--grpc-port={}", **METRICS},
     "console": {8088: "--port={}"},
@@ -70,9 +70,9 @@ class Composition:
     def here(self, service: str, text: str) -> str:
         """Give a word of a service's command as it is here."""
         text = text.replace(PLACE, str(self.home / service)).replace("0.0.0.0", "127.0.0.1")
-        text = re.sub(rf"\b({'|'.join(COMMANDS)}):(\d+)", lambda it: self.address(it[1], int(it[2])), text)
-        text = re.sub(r"127\.0\.0\.1(:|', )(\d{4})\b", lambda it: f"127.0.0.1{it[1]}{self._own(service, it[2])}", text)
-        return text.replace(f"brokerIP1={service}", "brokerIP1=127.0.0.1")
+        names = re.compile(rf"\b({'|'.join(COMMANDS)}):(\d+)")
+        text = names.sub(lambda it: f"localhost:{self._ports[it[1]][int(it[2])]}", text)
+        return re.sub(r"127\.0\.0\.1(:|', )(\d{4})\b", lambda it: f"127.0.0.1{it[1]}{self._own(service, it[2])}", text)
 
     def _own(self, service: str, port: str) -> int:
         return self._ports[service].get(int(port), int(port))
@@ -80,7 +80,8 @@ class Composition:
     def start(self, service: str) -> Process:
         (self.home / service).mkdir(exist_ok=True)
         changes = [change.format(self._ports[service][port]) for port, change in PORTS[COMMANDS[service][0]].items()]
-        command = [FIREARROW, *(self.here(service, word) for word in COMMANDS[service]), *changes]
+        words = [*(self.here(service, word) for word in COMMANDS[service]), *changes, "--host=127.0.0.1"]
+        command = [FIREARROW, *filter(None, words)]
         process = self._stack.enter_context(running(command, self.home / f"{service}.log", HOME=str(self.home)))
         self.processes[service] = process
         return process
