@@ -1,7 +1,7 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check lint types unit client format fuzz h2spec chaos differ handovers simulate pythons spark-oldest bench soak docs protos site dist image compose-check recording setup setup-run clean
+.PHONY: help run demo test check lint types unit client format fuzz h2spec chaos differ handovers simulate pythons spark-oldest bench soak docs protos site dist image compose-check chart recording setup setup-run clean
 
 ARGS =
 
@@ -114,6 +114,9 @@ image: ## the container image, by $(CONTAINER)
 	@BUILDAH_FORMAT=docker $(CONTAINER) build -f Containerfile -t $(IMAGE) \
 		--build-arg VERSION="$$(sed -n 's/^__version__ = "\(.*\)"/\1/p' src/firearrow/__init__.py)" \
 		--build-arg REVISION="$$(git rev-parse HEAD)" --build-arg CREATED="$$(git log -1 --format=%cI)" .
+
+chart: ## the Helm chart as a package, in dist/ (needs helm)
+	@helm package packaging/helm/firearrow --destination dist
 
 # If a step fails, the containers are left to look at: `docker compose logs`, then `docker compose down --volumes`.
 compose-check: image ## start compose.yaml with the image, send a message, check the cluster, stop it (needs docker)

@@ -19,6 +19,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from configparser import ConfigParser
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from tests.pages import ROOT
 
@@ -110,6 +113,26 @@ def test_an_image_has_a_pinned_base_and_labels_of_its_sources() -> None:
 def test_hadolint_accepts_the_containerfile() -> None:
     checked = subprocess.run([BIN / "hadolint", ROOT / "Containerfile"], capture_output=True, text=True, check=False)
     assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def leaves(values: dict[str, Any], above: str = "") -> list[str]:
+    """Return the path of each value, without keys below what is free: configuration, resources, annotations."""
+    free = {"config", "resources", "annotations", "nodeSelector", "affinity"}
+    nested = [(f"{above}{name}", name, value) for name, value in values.items()]
+    return [
+        leaf
+        for path, name, value in nested
+        for leaf in (leaves(value, f"{path}.") if isinstance(value, dict) and name not in free else [path])
+    ]
+
+
+def test_each_value_of_the_chart_is_documented() -> None:
+    values = yaml.safe_load((ROOT / "packaging/helm/firearrow/values.yaml").read_text(encoding="utf-8"))
+    text = (ROOT / "docs/deploying.md").read_text(encoding="utf-8")
+    documented = {
+        it for row in re.findall(r"^\| (`[a-z].*?) \|", text, re.MULTILINE) for it in re.findall(r"`([\w.]+)`", row)
+    }
+    assert {leaf for leaf in leaves(values) if leaf not in documented} == set()
 
 
 def test_a_service_serves_and_stops(tmp_path: Path) -> None:

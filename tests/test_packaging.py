@@ -23,6 +23,7 @@ from importlib.metadata import distribution
 from pathlib import Path
 
 import pytest
+import yaml
 from cyclonedx.schema import SchemaVersion
 from cyclonedx.validation.json import JsonStrictValidator
 from packaging.metadata import Metadata
@@ -47,6 +48,7 @@ CLIENT = "from firearrow.client import Producer, PushConsumer, PullConsumer, Sim
 
 ADDRESSED = {
     *(".github/ISSUE_TEMPLATE/config.yml", "CODE_OF_CONDUCT.md", "Containerfile", "SECURITY.md"),
+    *("packaging/helm/firearrow/Chart.yaml", "packaging/helm/firearrow/values.yaml"),
     *("pyproject.toml", "tests/test_packaging.py"),
 }
 """Files that name the project's home."""
@@ -183,6 +185,11 @@ def test_a_release_has_the_version_of_its_tag_and_a_section_of_changes() -> None
     assert release.fault("v9.9.9", changes) == (
         f"the tag is v9.9.9, but src/firearrow/__init__.py has the version {__version__}"
     )
+
+
+def test_the_chart_has_the_version_of_the_packages() -> None:
+    chart = yaml.safe_load((ROOT / "packaging/helm/firearrow/Chart.yaml").read_text(encoding="utf-8"))
+    assert (chart["version"], chart["appVersion"]) == (__version__, __version__)
 
 
 def test_the_bill_of_materials_has_what_each_extra_brings() -> None:
