@@ -23,8 +23,6 @@ from tests.interop.toolchain import go_tool
 from tests.interop.waiting import wait_until
 from tests.pages import ROOT
 
-pytestmark = pytest.mark.interop
-
 CHART = ROOT / "packaging" / "helm" / "firearrow"
 NEWEST, OLDEST = "1.37.0", "1.27.0"
 BIN = Path(sys.executable).parent

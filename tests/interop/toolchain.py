@@ -255,8 +255,8 @@ def build_all() -> None:
     builds: tuple[Callable[[], object], ...] = (
         *(java_build, go_program, partial(grpc_java_command, Path()), grpc_go_program, grpc_node_command, browser),
         *(kombu_suite, partial(iceberg_catalog_command, Path()), partial(yarn_command, Path())),
-        *(partial(go_tool, name) for name in GO_TOOLS),
-        grpc_rust_program,
+        *(partial(go_tool, name) for name in GO_TOOLS if name != "helm"),
+        *(grpc_rust_program, partial(go_tool, "helm")),
     )
     for build in builds:
         if build is grpc_rust_program:
