@@ -64,6 +64,13 @@ class Installed:
         self.variables = {"PATH": f"{self.bin}:{os.defpath}", "HOME": str(self.here)}
         self.here.mkdir()
 
+    def bring(self, extra: str) -> None:
+        """Add the packages of an extra of the wheel; the core's have the name ``""``."""
+        (packages,) = self.bin.parent.glob("lib/python*/site-packages")
+        for name in sbom.installed(sbom.requirements()[extra]):
+            for path in top_level(name):
+                (packages / path.name).symlink_to(path)
+
     def run(self, command: str, *arguments: str | Path) -> str:
         """Return the output of a command of the environment; it must succeed without complaint."""
         done = subprocess.run(
@@ -92,11 +99,8 @@ def wheel(sdist: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def installed(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Installed:
     home = tmp_path_factory.mktemp("installed")
     venv.create(home / "venv", symlinks=True)
-    (packages,) = (home / "venv").glob("lib/python*/site-packages")
-    for name in sbom.installed(sbom.requirements()[""]):
-        for path in top_level(name):
-            (packages / path.name).symlink_to(path)
     found = Installed(home)
+    found.bring("")
     # Without an index pip takes what is there, and fails if the wheel asks for anything else.
     pip: list[str | Path] = [sys.executable, "-m", "pip", "--python", found.bin / "python"]
     subprocess.run([*pip, "install", "--quiet", "--no-index", wheel], check=True)
@@ -237,7 +241,8 @@ def seconds(installed: Installed, code: str) -> float:
 
 @pytest.fixture(scope="module")
 def name_server(installed: Installed) -> Iterator[str]:
-    """Address of the name server of `firearrow serve --ephemeral`."""
+    """Address of the name server of `firearrow serve --ephemeral`, which needs the extra ``server``."""
+    installed.bring("server")
     command = [str(installed.bin / "firearrow"), "serve", "--ephemeral", "--until-stdin-closes"]
     with subprocess.Popen(
         command, cwd=installed.here, env=installed.variables, text=True,

@@ -30,10 +30,19 @@ ROOT: Final = Path(__file__).parent.parent
 
 
 def requirements() -> dict[str, list[Requirement]]:
-    """Return the requirements of each extra by its name; those without an extra have the name ``""``."""
+    """Return the requirements of each extra by its name; those without an extra have the name ``""``.
+
+    Where an extra names another one, it has the requirements of that.
+    """
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
-    lists = {"": project["dependencies"], **project["optional-dependencies"]}
-    return {extra: list(map(Requirement, texts)) for extra, texts in lists.items()}
+    lists: dict[str, list[str]] = {"": project["dependencies"], **project["optional-dependencies"]}
+
+    def of(extra: str) -> list[Requirement]:
+        asked = list(map(Requirement, lists[extra]))
+        own = [name for it in asked if it.name == project["name"] for name in it.extras]
+        return [it for it in asked if it.name != project["name"]] + [it for name in own for it in of(name)]
+
+    return {extra: of(extra) for extra in lists}
 
 
 def installed(asked: Iterable[Requirement]) -> dict[str, set[str]]:
