@@ -26,6 +26,7 @@ from tests.pages import ROOT
 CHART = ROOT / "packaging" / "helm" / "firearrow"
 NEWEST, OLDEST = "1.37.0", "1.27.0"
 BIN = Path(sys.executable).parent
+HELM = BIN / "helm"
 
 # Values with which the chart has other parts than by default.
 VALUES: dict[str, dict[str, Any]] = {
@@ -65,7 +66,7 @@ def accepted(*command: object, given: str = "") -> str:
 def rendered(values: str, kubernetes: str = NEWEST) -> str:
     """Return the chart's objects with some of `VALUES`."""
     options = ("--namespace", "messages", "--kube-version", kubernetes, "--values", "-")
-    return accepted(go_tool("helm"), "template", "mq", CHART, *options, given=json.dumps(VALUES[values]))
+    return accepted(HELM, "template", "mq", CHART, *options, given=json.dumps(VALUES[values]))
 
 
 def objects(values: str) -> list[dict[str, Any]]:
@@ -92,12 +93,12 @@ def test_actionlint_accepts_the_workflows() -> None:
 @pytest.mark.parametrize("values", VALUES)
 def test_helm_accepts_the_chart(values: str) -> None:
     options = ("--strict", "--quiet", "--kube-version", NEWEST, "--values", "-")
-    accepted(go_tool("helm"), "lint", CHART, *options, given=json.dumps(VALUES[values]))
+    accepted(HELM, "lint", CHART, *options, given=json.dumps(VALUES[values]))
 
 
 def test_helm_refuses_values_that_are_none() -> None:
     for wrong in ({"broker": {"replica": 2}}, {"broker": {"replicas": 0}}, {"image": {"digest": "latest"}}):
-        command = list(map(str, (go_tool("helm"), "template", CHART, "--kube-version", NEWEST, "--values", "-")))
+        command = list(map(str, (HELM, "template", CHART, "--kube-version", NEWEST, "--values", "-")))
         refused = subprocess.run(command, input=json.dumps(wrong), capture_output=True, text=True, check=False)
         assert refused.returncode != 0
         assert "values don't meet the specifications of the schema" in refused.stderr

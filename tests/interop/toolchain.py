@@ -48,7 +48,6 @@ JVM_OPENS = (
 GO_TOOLS = {
     "actionlint": ("github.com/rhysd/actionlint/cmd/actionlint", "v1.7.12"),
     "h2spec": ("github.com/summerwind/h2spec/cmd/h2spec", "v2.2.1+incompatible"),
-    "helm": ("helm.sh/helm/v3/cmd/helm", "v3.22.0"),
     "kubeconform": ("github.com/yannh/kubeconform/cmd/kubeconform", "v0.8.0"),
 }
 
@@ -255,8 +254,8 @@ def build_all() -> None:
     builds: tuple[Callable[[], object], ...] = (
         *(java_build, go_program, partial(grpc_java_command, Path()), grpc_go_program, grpc_node_command, browser),
         *(kombu_suite, partial(iceberg_catalog_command, Path()), partial(yarn_command, Path())),
-        *(partial(go_tool, name) for name in GO_TOOLS if name != "helm"),
-        *(grpc_rust_program, partial(go_tool, "helm")),
+        *(partial(go_tool, name) for name in GO_TOOLS),
+        grpc_rust_program,
     )
     for build in builds:
         if build is grpc_rust_program:
