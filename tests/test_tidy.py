@@ -272,7 +272,7 @@ def test_no_module_is_dead() -> None:
     entries = {"firearrow", "firearrow.__main__", "firearrow.cli.serving.brokerprocess", "firearrow.client.blocking"}
     entries |= {"firearrow.cli.serving.workerprocess"}
     entries |= {f"firearrow.testing{module}" for module in ("", ".fs", ".loop", ".plugin")}
-    entries |= {f"firearrow.integrations{module}" for module in ("", ".kombu", ".taskiq")}
+    entries |= {f"firearrow.integrations{module}" for module in ("", ".faststream.annotations", ".kombu", ".taskiq")}
     entries |= {f"firearrow.cli.pipeline.{job.report.partition(':')[0]}" for job in JOBS}
     entries |= {resolve_name(f".{row.place.partition(':')[0]}", "firearrow.cli") for row in COMMANDS}
     entries |= {f"firearrow.cli.mqadmin.{row.place.partition(':')[0]}" for row in ROWS}
