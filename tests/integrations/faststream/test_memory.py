@@ -71,6 +71,8 @@ def test_an_error_reaches_the_test() -> None:
         async with TestRocketMQBroker(broker) as tested, TestApp(FastStream(tested)):
             with pytest.raises(ValueError, match="bad data"):
                 await tested.publish({"id": 1}, "orders")
+            with pytest.raises(MessageError, match="illegal characters"):
+                await tested.publish({"id": 1}, "orders/eu")
             with pytest.raises(MessageError, match="KEYS"):
                 await tested.publish({"id": 1}, "orders", headers={"KEYS": "k"})
 

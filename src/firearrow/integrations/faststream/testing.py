@@ -18,6 +18,7 @@ from faststream.exceptions import SubscriberNotFound
 
 from firearrow.client.consumer.handlers import Delivery, Failure
 from firearrow.client.message import Message
+from firearrow.client.producer.drafts import check_topic
 from firearrow.filter.sql import compile_sql
 from firearrow.integrations.faststream.broker import RocketMQBroker
 from firearrow.integrations.faststream.commands import RocketMQPublishCommand
@@ -101,7 +102,9 @@ class FakeProducer(RocketMQProducer):
         for subscriber in self._interested(message):
             async with asyncio.timeout(cmd.timeout):
                 response = await subscriber.process_message([message] if subscriber.selection.batch else message)
-            return _delivery(await self.message_of(RocketMQPublishCommand.from_cmd(response.as_publish_command())))
+            reply = RocketMQPublishCommand.from_cmd(response.as_publish_command())
+            reply.destination = message.topic
+            return _delivery(await self.message_of(reply))
         raise SubscriberNotFound(f"no subscriber takes messages of topic {message.topic!r}")
 
     async def _deliver(self, messages: list[Delivery]) -> None:
@@ -155,6 +158,7 @@ def _is_wanted(message: Message, selection: Selection) -> bool:
 
 
 def _delivery(sent: NewMessage) -> Delivery:
+    check_topic(sent.topic)
     view = MessageView(
         topic=sent.topic,
         queue_id=0,
