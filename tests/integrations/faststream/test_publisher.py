@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from faststream import BaseMiddleware
+from faststream import AckPolicy, BaseMiddleware
 from faststream.exceptions import IncorrectState
 from faststream.message import StreamMessage
 from faststream.response import PublishCommand
@@ -285,6 +285,30 @@ def test_parser_and_decoder_may_be_others(rocketmq_clock: VirtualTime) -> None:
             await broker.start()
             await broker.publish(b'{"id":17}'[::-1], "orders")
             assert await got.get() == ({"id": 17}, True)
+
+    run(rocketmq_clock, scenario())
+
+
+def test_a_parser_may_choose_where_the_response_goes(rocketmq_clock: VirtualTime) -> None:
+    async def parse(raw: Message) -> StreamMessage[Message]:
+        return StreamMessage(raw, raw.body, reply_to="answers", content_type="text/plain")
+
+    broker = broker_of(rocketmq_clock)
+    got: asyncio.Queue[str] = asyncio.Queue()
+
+    @broker.subscriber("questions", parser=parse, ack_policy=AckPolicy.MANUAL)
+    async def answer(question: str) -> str:
+        return question.upper()
+
+    @broker.subscriber("answers")
+    async def note(text: str) -> None:
+        await got.put(text)
+
+    async def scenario() -> None:
+        async with broker:
+            await broker.start()
+            await broker.publish("why", "questions")
+            assert await got.get() == "WHY"
 
     run(rocketmq_clock, scenario())
 

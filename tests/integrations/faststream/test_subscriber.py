@@ -334,6 +334,23 @@ def test_messages_one_by_one(rocketmq_clock: VirtualTime) -> None:
     run(rocketmq_clock, scenario())
 
 
+def test_a_restarted_subscriber_gets_a_message_once(rocketmq_clock: VirtualTime) -> None:
+    broker = broker_of(rocketmq_clock)
+    subscriber = broker.subscriber("orders")
+
+    async def scenario() -> None:
+        async with broker:
+            await broker.start()
+            await broker.publish("first", "orders")
+            await asyncio.sleep(60)  # it has arrived, but nobody takes it
+        async with broker:
+            await broker.start()
+            found = [await subscriber.get_one(timeout=60) for _ in range(2)]
+            assert [one is not None and await one.decode() for one in found] == ["first", False]
+
+    run(rocketmq_clock, scenario())
+
+
 def test_one_message_may_wait_for_its_acknowledgement(rocketmq_clock: VirtualTime) -> None:
     broker = broker_of(rocketmq_clock)
     subscriber = broker.subscriber("orders", ack_policy=AckPolicy.MANUAL)

@@ -10,6 +10,7 @@ from faststream._internal.configs import PublisherSpecificationConfig, Publisher
 from faststream._internal.endpoint.publisher import PublisherSpecification, PublisherUsecase
 from faststream._internal.endpoint.publisher.fake import FakePublisher
 from faststream._internal.types import PublisherMiddleware
+from faststream.message import StreamMessage
 from faststream.response import PublishCommand, PublishType
 from faststream.specification.asyncapi.utils import resolve_payloads
 from faststream.specification.schema import Message as MessageSpec
@@ -151,7 +152,7 @@ class RocketMQPublisher(PublisherUsecase):
 class ReplyPublisher(FakePublisher):
     """Publisher of the response to a message with ``reply_to``: a reply to a request, or a message to a topic."""
 
-    def __init__(self, config: RocketMQConfig, message: RocketMQMessage) -> None:
+    def __init__(self, config: RocketMQConfig, message: StreamMessage[Any]) -> None:
         super().__init__(producer=config.producer)
         self._message = message
 
