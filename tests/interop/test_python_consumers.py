@@ -223,10 +223,10 @@ def test_order_is_kept_while_consumers_come_and_go(served: Server, java: JavaCli
             await consumer.start()
             await shop.send_to_queues(40)
         for consumer in consumers[:-1]:
-            await consumer.stop()
+            await consumer.close()
             await shop.send_to_queues(40)
         await until(lambda: len(set(shop.numbers)) == shop.sent)
-        await consumers[-1].stop()
+        await consumers[-1].close()
         by_queue = defaultdict(list)
         for message in shop.got:
             by_queue[message.queue].append(int(message.body))
@@ -365,7 +365,7 @@ def test_a_python_and_a_java_consumer_share_a_group(
         assert len({message.body for message in received}) >= 20
         # They take over what we had, from where we were; and we from them.
         await shop.has_settled()
-        await ours.stop()
+        await ours.close()
         await shared(4)
         await shop.send_to_queues(40)
         await shop.has_settled()
@@ -377,7 +377,7 @@ def test_a_python_and_a_java_consumer_share_a_group(
         await shop.send_to_queues(40)
         theirs_numbers = [int(message.body) for message in received]
         await until(lambda: {*shop.numbers, *theirs_numbers} == set(range(shop.sent)))
-        await back.stop()
+        await back.close()
         assert len(shop.numbers) + len(theirs_numbers) == shop.sent, "offsets are not agreed on"
         await shop.has_settled()
 

@@ -16,13 +16,14 @@ Any thread may use these classes. A call costs about 0.1 ms more than with async
 
 from __future__ import annotations
 
+from firearrow.client.consumer.stopsignals import stopped_by_signals
 from firearrow.client.pop import simpleconsumer as _simple
 from firearrow.client.producer import producer as _producer
 from firearrow.client.pull import pullconsumer as _pull
 from firearrow.client.push import pushconsumer as _push
 from firearrow.client.queues import Queue
 from firearrow.client.session import session as _session
-from firearrow.client.session.portal import A, Blocking, at_once, entered, waiting
+from firearrow.client.session.portal import Blocking, at_once, entered, waiting
 
 
 class Session(Blocking[_session.Session]):
@@ -46,15 +47,7 @@ class Producer(Blocking[_producer.Producer]):
     recall = waiting(_producer.Producer.recall)
 
 
-class Consumer(Blocking[A]):
-    """Methods that all consumers share."""
-
-    def stop(self) -> None:
-        """Stop; see ``close``."""
-        self.close()
-
-
-class PushConsumer(Consumer[_push.PushConsumer]):
+class PushConsumer(Blocking[_push.PushConsumer]):
     """See `firearrow.client.PushConsumer`; handlers are plain functions here."""
 
     kind = _push.PushConsumer
@@ -65,17 +58,26 @@ class PushConsumer(Consumer[_push.PushConsumer]):
     resume = at_once(_push.PushConsumer.resume)
     queues = at_once(_push.PushConsumer.queues)
 
-    def run(self) -> None:
-        """Start unless started already, and consume until an interrupt, or until another thread calls ``stop``."""
-        if not self.is_open:
-            self.start()
-        try:
-            self.portal.run(self.inner.run())
-        finally:
-            self.close()
+    def run(self, *, signals: bool = True) -> None:
+        """Start unless started already, consume until ``stop`` is called or SIGTERM or SIGINT arrives; then close.
+
+        In the main thread it takes both signals from the program until it returns: the first one stops all consumers
+        that run, a second one ends the process at once. In another thread, and with ``signals=False``, it takes none.
+        """
+        with stopped_by_signals(self.stop, wanted=signals):
+            if not self.is_open:
+                self.start()
+            try:
+                self.portal.run(self.inner.run(signals=False))
+            finally:
+                self.close()
+
+    def stop(self) -> None:
+        """Make ``run`` close the consumer and return; any thread may call it, also a handler."""
+        self.inner.stop()
 
 
-class PullConsumer(Consumer[_pull.PullConsumer]):
+class PullConsumer(Blocking[_pull.PullConsumer]):
     """See `firearrow.client.PullConsumer`."""
 
     kind = _pull.PullConsumer
@@ -102,7 +104,7 @@ class PullConsumer(Consumer[_pull.PullConsumer]):
         return self.inner.assigned
 
 
-class SimpleConsumer(Consumer[_simple.SimpleConsumer]):
+class SimpleConsumer(Blocking[_simple.SimpleConsumer]):
     """See `firearrow.client.SimpleConsumer`."""
 
     kind = _simple.SimpleConsumer

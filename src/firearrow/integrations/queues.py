@@ -128,7 +128,7 @@ class Queues:
             return
         consumer = self._consumers.pop(queue, None)
         if consumer is not None:
-            await consumer.stop()
+            await consumer.close()
         for binding in await self.bindings():
             if binding.queue == queue:
                 await self.unbind(binding)
@@ -220,7 +220,7 @@ class Queues:
                 name = self.topic(queue)
                 consumer = SimpleConsumer(self._session, group=name, topics=[name])
                 await consumer.start()
-                self._stack.push_async_callback(consumer.stop)
+                self._stack.push_async_callback(consumer.close)
                 self._consumers[queue] = consumer
                 self._names[consumer.group] = queue
             return consumer

@@ -41,7 +41,7 @@ class Watched:
         consumer = PushConsumer(self.time.cluster.name_server, group="g", **(usual | options))
         consumer.subscribe("orders", handler, tags=tags)
         await consumer.start()
-        self._stack.push_async_callback(consumer.stop)
+        self._stack.push_async_callback(consumer.close)
         return consumer
 
     async def findings(self, topic: str | None = None) -> dict[str, Finding]:
@@ -133,7 +133,7 @@ def test_nobody_is_there() -> None:
     async def scenario(world: Watched) -> None:
         consumer = await world.consumer(take)
         await asyncio.sleep(SOON)
-        await consumer.stop()
+        await consumer.close()
         await world.send(3)
         found = await world.findings()
         assert found["offline"].evidence == "no client is connected; 3 messages wait"
@@ -338,7 +338,7 @@ def test_who_comes_and_goes_is_named() -> None:
             assert "rebalances" not in await world.findings()
             consumer = await world.consumer(take)
             await asyncio.sleep(SOON)
-            await consumer.stop()
+            await consumer.close()
         await asyncio.sleep(SOON)
         found = (await world.findings())["rebalances"]
         assert "in the last 10 min its members changed 7 times on broker-a: " in found.evidence
@@ -353,7 +353,7 @@ def test_who_came_and_went_is_named_when_all_are_gone() -> None:
     async def scenario(world: Watched) -> None:
         for _ in range(3):
             consumer = await world.consumer(take)
-            await consumer.stop()
+            await consumer.close()
         assert {"offline", "rebalances"} <= {*await world.findings()}
 
     watched(scenario)
@@ -364,7 +364,7 @@ def test_what_waits_is_told_in_messages_and_in_time() -> None:
         consumer = await world.consumer(take)
         await world.send(2)
         await asyncio.sleep(SOON)
-        await consumer.stop()
+        await consumer.close()
         await asyncio.sleep(3600)  # the first of what waits comes only now
         await world.send(4)
         await world.send(1500, "alone")

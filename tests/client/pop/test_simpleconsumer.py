@@ -133,7 +133,7 @@ def test_what_cannot_be_is_named(root: Path) -> None:
             message = Message.received(cluster.stored("T")[0], "a")
             with pytest.raises(ConfigError, match="T-000000 was not popped"):
                 await consumer.ack(message)
-        with pytest.raises(ClientError, match="it is stopped"):
+        with pytest.raises(ClientError, match="it is closed"):
             await consumer.start()
 
     clustered(root, main)
@@ -148,7 +148,7 @@ def test_a_second_one_of_a_group_leaves_the_first_alone(root: Path) -> None:
                 for second in (SimpleConsumer(session, group=GROUP, topics=["T"]), PullConsumer(session, group=GROUP)):
                     with pytest.raises(ConfigError, match="has a consumer of group"):
                         await second.start()
-                    with pytest.raises(ClientError, match="it is stopped"):
+                    with pytest.raises(ClientError, match="it is closed"):
                         await second.start()
                 info = await session.call("a", RequestCode.GET_CONSUMER_LIST_BY_GROUP, {"consumerGroup": first.group})
                 assert session.client_id in info.body.decode()

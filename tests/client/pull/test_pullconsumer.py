@@ -209,8 +209,8 @@ def test_a_consumer_that_does_not_run(root: Path) -> None:
         async with consumer:
             polling = asyncio.ensure_future(consumer.poll(60))
             await asyncio.sleep(1)
-            await consumer.stop()
-            with pytest.raises(ClientError, match="it is stopped"):
+            await consumer.close()
+            with pytest.raises(ClientError, match="it is closed"):
                 await polling
 
     clustered(root, main)

@@ -38,11 +38,11 @@ def test_members_share_the_queues_and_take_over(root: Path) -> None:
             await sender.send(40)
             await until_in_time(lambda: len(one.messages) + len(other.messages) == 40, "all")
             assert len(one.messages) == len(other.messages) == 20
-            await first.stop()
+            await first.close()
             await until_in_time(lambda: owned(second) == all_queues(), "to take over", 10)
             await sender.send(40)
             await other.has(60)
-            await second.stop()
+            await second.close()
             assert sorted(one.numbers + other.numbers) == sender.sent
 
     clustered(root, main)
@@ -60,7 +60,7 @@ def test_nothing_is_lost_while_ten_consumers_come_and_go(root: Path) -> None:
                     await consumer.start()
                     await asyncio.sleep(0.7)
                 for consumer in consumers[:-1]:
-                    await consumer.stop()
+                    await consumer.close()
                     await asyncio.sleep(0.7)
 
             storming = asyncio.ensure_future(storm())
@@ -69,7 +69,7 @@ def test_nothing_is_lost_while_ten_consumers_come_and_go(root: Path) -> None:
                 await asyncio.sleep(0.05)
             await storming
             await until_in_time(lambda: set(taken.numbers) == set(sender.sent), "all")
-            await consumers[-1].stop()
+            await consumers[-1].close()
             assert sum(committed(cluster).values()) == len(sender.sent)
 
     clustered(root, main)
@@ -238,6 +238,6 @@ def test_a_stopped_consumer_is_known_nowhere(root: Path) -> None:
             running.cancel()
             await asyncio.wait([running])
             assert clients.consumer_group(GROUP) is None
-            await consumer.stop()
+            await consumer.close()
 
     clustered(root, main)

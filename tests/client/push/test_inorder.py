@@ -180,7 +180,7 @@ def test_order_is_kept_while_consumers_come_and_go(root: Path) -> None:
                     await consumer.start()
                     await asyncio.sleep(3)
                 for consumer in consumers[:-1]:
-                    await consumer.stop()
+                    await consumer.close()
                     await asyncio.sleep(3)
 
             storming = asyncio.ensure_future(storm())
@@ -189,7 +189,7 @@ def test_order_is_kept_while_consumers_come_and_go(root: Path) -> None:
                 await asyncio.sleep(0.1)
             await storming
             await until_in_time(lambda: len(set(taken.numbers)) == len(sender.sent), "all")
-            await consumers[-1].stop()
+            await consumers[-1].close()
             for queue in taken.by_queue.values():
                 firsts = list(dict.fromkeys(queue))
                 assert firsts == sorted(firsts)

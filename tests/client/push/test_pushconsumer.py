@@ -62,7 +62,7 @@ def test_the_shape_of_the_readme(root: Path) -> None:
 
             running = asyncio.ensure_future(consumer.run())
             await until_in_time(lambda: len(got) == 5, "the one that failed to come again")
-            await consumer.stop()
+            consumer.stop()
             await running
             assert sorted(got[:4]) == ["0", "1", "4", "5"]
             assert got[4] == got[3]
@@ -315,7 +315,7 @@ def test_an_expression_that_a_broker_cannot_read_ends_the_start(root: Path) -> N
             consumer = push(cluster, Taken(), sql="price >")
             with pytest.raises(ConfigError, match="topic 'T': the broker refuses 'price >': code 23"):
                 await consumer.start()
-            with pytest.raises(ClientError, match="'g' can't be started: it is stopped"):
+            with pytest.raises(ClientError, match="'g' can't be started: it is closed"):
                 await consumer.start()
 
     clustered(root, main, enable_property_filter=True)
@@ -377,7 +377,7 @@ def test_when_a_handler_ends_late_its_message_is_consumed_before_the_end(root: P
             consumer = push(cluster, taken)
             await consumer.start()
             await until_in_time(lambda: taken.under_way == 4, "handlers")
-            await consumer.stop()
+            await consumer.close()
             assert len(taken.messages) == 4
             assert sum(committed(cluster).values()) == 4
 
@@ -394,7 +394,7 @@ def test_a_handler_that_does_not_end_is_cancelled_and_its_message_is_not_committ
             await consumer.start()
             await until_in_time(lambda: taken.under_way == 1, "handlers")
             began = seconds()
-            await consumer.stop()
+            await consumer.close()
             assert 2 <= seconds() - began < 10
             assert (taken.messages, taken.under_way) == ([], 0)
             assert not any(committed(cluster).values())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Self
 
 from firearrow.client.session.session import Session
@@ -16,6 +17,7 @@ class ConsumerLife:
     def __init__(self, joined: tuple[Session, bool]) -> None:
         self.session, self._owns_session = joined
         self._state = "new"
+        self._closing = asyncio.Lock()
 
     @property
     def group(self) -> str:
@@ -31,7 +33,7 @@ class ConsumerLife:
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self.stop()
+        await self.close()
 
     async def start(self) -> None:
         """Start; when this returns, the brokers know the consumer."""
@@ -43,21 +45,22 @@ class ConsumerLife:
                 await self.session.start()
             await self._begin()
         except BaseException:
-            await self.stop()
+            await self.close()
             raise
 
-    async def stop(self) -> None:
-        """Stop: commit to the brokers and unregister. Messages that were received can't be acknowledged afterwards. A
-        second call does nothing."""
-        if self._state != "running":
-            return
-        self._state = "stopped"
-        try:
-            await self._end()
-        finally:
-            await self.session.remove_consumer(self)
-            if self._owns_session:
-                await self.session.close()
+    async def close(self) -> None:
+        """Commit to the brokers and unregister. Messages that were received can't be acknowledged afterwards. A second
+        call only waits for the first."""
+        async with self._closing:
+            if self._state != "running":
+                return
+            self._state = "closed"
+            try:
+                await self._end()
+            finally:
+                await self.session.remove_consumer(self)
+                if self._owns_session:
+                    await self.session.close()
 
     async def _begin(self) -> None:
         """Join the session and start the consumer's own parts."""

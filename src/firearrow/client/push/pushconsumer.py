@@ -41,6 +41,7 @@ from firearrow.client.consumer.processqueue import Limits
 from firearrow.client.consumer.rates import ConsumeRates
 from firearrow.client.consumer.rebalance import Rebalancer
 from firearrow.client.consumer.requests import ConsumerRequests
+from firearrow.client.consumer.stopsignals import stopped_by_signals
 from firearrow.client.consumer.subscription import StartFrom, subscription_to, to_start
 from firearrow.client.push.assignment import Assignment
 from firearrow.client.session.session import Session, SessionOptions
@@ -142,6 +143,7 @@ class PushConsumer(ConsumerLife):
         self._tracer: Tracer | None = None
         self._tasks = Tasks()
         self._ending = asyncio.Event()
+        self._loop: asyncio.AbstractEventLoop | None = None
         self._assignment: Assignment
         self._rebalancing: Rebalancer
 
@@ -211,14 +213,33 @@ class PushConsumer(ConsumerLife):
 
     # --- life ---
 
-    async def run(self) -> None:
-        """Start unless started already, and consume until the task is cancelled or ``stop`` is called."""
-        if self._state == "new":
-            await self.start()
-        try:
-            await self._ending.wait()
-        finally:
-            await self.stop()
+    async def run(self, *, signals: bool = True) -> None:
+        """Start unless started already, consume until ``stop`` is called, SIGTERM or SIGINT arrives, or the task is
+        cancelled; then close.
+
+        In the main thread it takes both signals from the program until it returns: the first one stops all consumers
+        that run, a second one ends the process at once. In another thread, and with ``signals=False``, it takes none.
+        """
+        self._loop = asyncio.get_running_loop()
+        with stopped_by_signals(self.stop, wanted=signals):
+            try:
+                if self._state != "running":
+                    await self.start()
+                await self._ending.wait()
+            finally:
+                self._loop = None
+                await self.close()
+
+    def stop(self) -> None:
+        """Make ``run`` close the consumer and return; without ``run``, use ``close``.
+
+        Any thread may call it, also a handler.
+        """
+        loop = self._loop
+        if loop is None:
+            self._ending.set()
+        else:
+            loop.call_soon_threadsafe(self._ending.set)
 
     async def start(self) -> None:
         """Start; when this returns, the brokers know the consumer.
@@ -293,10 +314,10 @@ class PushConsumer(ConsumerLife):
                     broker.broker_name, RequestCode.SET_MESSAGE_REQUEST_MODE, body=fastjson.dumps(mode)
                 )
 
-    async def stop(self) -> None:
-        """Stop: running handlers may go on for ``drain`` seconds; then commit and unregister. A second call does
-        nothing."""
-        await super().stop()
+    async def close(self) -> None:
+        """Close: running handlers may go on for ``drain`` seconds; then commit and unregister. A second call only waits
+        for the first."""
+        await super().close()
 
     async def _end(self) -> None:
         self._ending.set()
