@@ -3,13 +3,18 @@
 import io
 import json
 import logging
+import logging.handlers
+import pickle
 from collections.abc import Iterator
+from logging.handlers import QueueHandler
+from queue import SimpleQueue
+from typing import Any
 
 import pytest
 
-from firearrow.logs import LogFormat, configure, configure_if_nobody_does
+from firearrow.logs import Log, LogFormat, configure, configure_if_nobody_does, event_of
 
-log = logging.getLogger("firearrow.test")
+log = Log("firearrow.test")
 
 
 @pytest.fixture(autouse=True)
@@ -105,3 +110,56 @@ def test_a_traceback_stays_on_the_line() -> None:
     (line,) = stream.getvalue().splitlines()
     assert 'traceback="Traceback' in line
     assert "no\\nluck" in line
+
+
+def plain(event: str, **options: Any) -> str:
+    """The line of a record in a program that configures logging in the usual way."""
+    stream = io.StringIO()
+    logging.basicConfig(stream=stream, format="%(levelname)s %(message)s", force=True)
+    log.warning(event, **options)
+    return stream.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("extra", "text"),
+    [
+        ({}, "disk is full"),
+        ({"store_path": "/s", "topics": ["a", "b"]}, "disk is full (store path /s, topics a,b)"),
+        ({"error": TimeoutError(), "note": ""}, "disk is full (note ''): TimeoutError()"),
+        ({"error": "no room", "reason": "50%"}, "disk is full: 50%: no room"),
+        ({"group": "a\nWARNING b\x1b"}, "disk is full (group a\\u000aWARNING b\\u001b)"),
+    ],
+)
+def test_any_other_formatter_shows_the_values_in_a_sentence(extra: dict[str, object], text: str) -> None:
+    assert plain("disk is full", extra=extra) == f"WARNING {text}\n"
+
+
+def test_a_record_may_have_a_sentence_of_its_own_and_a_traceback() -> None:
+    try:
+        raise ValueError("no luck")
+    except ValueError as error:
+        text = plain("handler failed", sentence="handler of 'T'\nfailed", extra={"topic": "T"}, exc_info=error)
+    first, second, *_ = text.splitlines()
+    assert (first, second) == ("WARNING handler of 'T'\\u000afailed", "Traceback (most recent call last):")
+
+
+def test_a_queue_and_a_pickle_keep_event_and_sentence() -> None:
+    """A handler of the standard library puts the sentence in place of the event, so it must not come twice."""
+    records: SimpleQueue[logging.LogRecord] = SimpleQueue()
+    logging.getLogger().handlers[:] = [QueueHandler(records)]
+    log.warning("disk is full", extra={"store": "s"})
+    assert logging.Formatter().format(records.get()) == "disk is full (store s)"
+    keep = logging.getLogger().handlers[0] = logging.handlers.MemoryHandler(9)
+    log.warning("disk is full", extra={"store": "s"})
+    [record] = pickle.loads(pickle.dumps(keep.buffer))
+    assert (event_of(record), record.getMessage()) == ("disk is full", "disk is full (store s)")
+
+
+def test_a_record_that_is_not_emitted_costs_no_sentence() -> None:
+    class Untold:
+        def __str__(self) -> str:
+            raise AssertionError("nobody reads it")
+
+    stream = lines("text", "warning")
+    log.info("hidden", extra={"value": Untold()})
+    assert stream.getvalue() == ""

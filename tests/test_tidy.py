@@ -365,7 +365,7 @@ def _is_event_with_fields(call: ast.Call) -> bool:
         [type(it.value) for it in call.args if isinstance(it, ast.Constant)] == [str]
         and len(call.args) == 1
         and "%" not in ast.unparse(call.args[0])
-        and values.keys() <= {"extra", "exc_info"}
+        and values.keys() <= {"extra", "exc_info", "sentence"}
         and TAKEN_FIELDS.isdisjoint(names)
     )
 

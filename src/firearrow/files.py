@@ -27,7 +27,6 @@ Source of the names and of the fallback: RocketMQ's ``MixAll#string2File``, ``Co
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import stat
@@ -39,8 +38,9 @@ from urllib.parse import quote
 from zlib import crc32
 
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 

@@ -24,7 +24,6 @@ skipped. All lines are skipped if another program has written that file since. W
 
 from __future__ import annotations
 
-import logging
 import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,9 +34,10 @@ import msgspec
 
 from firearrow.errors import MessageError
 from firearrow.files import FILE_MODE, StoredPath, is_thrown_away, make_directory, sync_directory
+from firearrow.logs import Log
 from firearrow.wire import fastjson
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 Content = dict[str, Any]
 NOTHING: Final[dict[str, Any]] = {}

@@ -1,27 +1,76 @@
-"""Log lines that machines can read: key=value for terminals, JSON for collectors.
+"""Log lines that machines can read: key=value for terminals, JSON for collectors; and a sentence for anybody else.
 
+    log = Log(__name__)
     log.info("topic created", extra={"topic": "orders", "queues": 8})
 
     2026-11-20T09:30:00.123Z level=info logger=firearrow.broker event="topic created" queues=8 ...
     {"time": "2026-11-20T09:30:00.123Z", "level": "info", ..., "topic": "orders", "queues": 8}
+    topic created (topic orders, queues 8)
 
-The message names the event, always in the same words; `extra` has the variable values. Libraries only get loggers;
+The message names the event, always in the same words; `extra` has the variable values. The formatters of this module
+show both. Any other formatter, such as that of ``logging.basicConfig``, shows the sentence. Libraries only get loggers;
 `configure` is for the program that owns the process.
 """
+
+from __future__ import annotations
 
 import json
 import logging
 import re
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, MutableMapping
 from datetime import UTC, datetime
-from typing import IO, Literal
+from typing import IO, Any, Literal, Self
 
 LogFormat = Literal["text", "json"]
 
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _NEEDS_QUOTES = re.compile(r'[\s"=\\]|^$|[^\x20-\x7e\u00a0-\U0010ffff]')
 _LEFT_BY_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029]")  # control characters, ends of lines
+_UNPRINTABLE = re.compile(rf"[\x00-\x1f]|{_LEFT_BY_JSON.pattern}")
+_AT_THE_END = ("reason", "error")
+
+
+class Log(logging.LoggerAdapter[logging.Logger]):
+    """Logger of a module, whose records carry their values in `extra` and in a sentence.
+
+    The argument ``sentence`` replaces the usual one, which is the event with all values.
+    """
+
+    def __init__(self, name: str) -> None:
+        super().__init__(logging.getLogger(name))
+
+    def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
+        """Add the sentence to a record, which is known to be emitted."""
+        sentence = kwargs.pop("sentence", None) or _sentence(msg, kwargs.get("extra") or {})
+        return EventMessage(msg, _UNPRINTABLE.sub(_escaped, sentence)), kwargs
+
+
+class EventMessage(str):
+    """Name of an event, whose text is a sentence with the event's values."""
+
+    __slots__ = ("_sentence",)
+    _sentence: str
+
+    def __new__(cls, event: str, sentence: str = "") -> Self:
+        message = super().__new__(cls, event)
+        message._sentence = sentence
+        return message
+
+    def __str__(self) -> str:
+        return self._sentence
+
+
+def event_of(record: logging.LogRecord) -> str:
+    """Return the event of a record; of a record by another library, the text."""
+    return str.__str__(record.msg) if isinstance(record.msg, EventMessage) else record.getMessage()
+
+
+def _sentence(event: str, extra: Mapping[str, object]) -> str:
+    values = {name: _text(value) or "''" for name, value in extra.items()}
+    last = [values.pop(name) for name in _AT_THE_END if name in values]
+    words = ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in values.items())
+    return ": ".join([f"{event} ({words})" if words else event, *last])
 
 
 class KeyValueFormatter(logging.Formatter):
@@ -66,9 +115,9 @@ def set_level(level: str) -> None:
 
 
 def configure_if_nobody_does() -> None:
-    """Send warnings to standard error, with their fields, as long as logging is not configured.
+    """Send warnings to standard error, with time and fields, as long as logging is not configured.
 
-    Python's own last resort shows the message alone. Spark's workers are processes without a configuration of logging.
+    Python's own last resort shows no time. Spark's workers are processes without a configuration of logging.
     """
     ours = logging.getLogger(__package__)
     if not ours.handlers:
@@ -82,9 +131,11 @@ def configure_if_nobody_does() -> None:
 def fields(record: logging.LogRecord) -> dict[str, object]:
     """Return the fields of a record in ``extra``, in that order, with an exception as its text."""
     extra = {key: value for key, value in vars(record).items() if key not in _OWN_FIELDS}
-    return {
-        key: str(value) or repr(value) if isinstance(value, BaseException) else value for key, value in extra.items()
-    }
+    return {key: _text_of_error(value) if isinstance(value, BaseException) else value for key, value in extra.items()}
+
+
+def _text_of_error(error: BaseException) -> str:
+    return str(error) or repr(error)
 
 
 def _pairs(record: logging.LogRecord) -> dict[str, object]:
@@ -93,7 +144,7 @@ def _pairs(record: logging.LogRecord) -> dict[str, object]:
         "time": at.replace("+00:00", "Z"),
         "level": record.levelname.lower(),
         "logger": record.name,
-        "event": record.getMessage(),
+        "event": event_of(record),
     }
     pairs |= fields(record)
     if record.exc_info:
@@ -107,6 +158,8 @@ def _quoted(value: object) -> str:
 
 
 def _text(value: object) -> str:
+    if isinstance(value, BaseException):
+        return _text_of_error(value)
     if isinstance(value, Mapping):
         return ",".join(f"{key}:{it}" for key, it in value.items())
     return ",".join(map(str, value)) if isinstance(value, list | tuple) else str(value)
@@ -114,4 +167,8 @@ def _text(value: object) -> str:
 
 def _json(value: object) -> str:
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return _LEFT_BY_JSON.sub(lambda found: f"\\u{ord(found[0]):04x}", text)
+    return _LEFT_BY_JSON.sub(_escaped, text)
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return f"\\u{ord(found[0]):04x}"

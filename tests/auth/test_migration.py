@@ -13,6 +13,7 @@ from firearrow.auth.setup import metadata_of
 from firearrow.broker.config import BrokerConfig
 from firearrow.errors import ConfigError
 from firearrow.events import Events
+from tests.loglines import events
 
 # As RocketMQ 4's own file has it.
 PLAIN = """
@@ -127,7 +128,7 @@ def test_addresses_that_needed_no_signature_are_told(tmp_path: Path, caplog: pyt
     )
     metadata = Metadata(tmp_path / "config", Events())
     assert migrate(metadata, accounts_below(written(tmp_path, plain_acl=text))) == ["x"]
-    assert caplog.messages.count("addresses that needed no signature are not taken over") == 2
+    assert events(caplog).count("addresses that needed no signature are not taken over") == 2
     metadata.close()
 
 

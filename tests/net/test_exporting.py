@@ -26,7 +26,7 @@ from firearrow.net.exposition import Family, Metrics, MetricSample
 from firearrow.net.meter import Histogram
 from firearrow.services import Service
 from tests.broker.serving import Caller, Serving, calling, until
-from tests.loglines import told
+from tests.loglines import events, told
 from tests.net.conftest import Run
 
 SECONDS_MAX = 20
@@ -233,7 +233,7 @@ def test_a_stop_waits_for_a_slow_collector_only_so_long(
             slow = keys(collector.port, **patient)
             async with running(Exporting(0.01, metrics, *otlp_sender(slow))):
                 await collector.next()
-            assert caplog.messages[0] == "last metrics are not sent"
+            assert events(caplog)[0] == "last metrics are not sent"
             collector.may_answer.set()
 
     run(main())
@@ -254,7 +254,7 @@ def test_that_a_collector_is_away_is_said_once(run: Run, caplog: pytest.LogCaptu
                 await until(lambda: exporting_.trouble is None)
 
     run(main())
-    assert caplog.messages.count("metrics are not sent") == 1
+    assert events(caplog).count("metrics are not sent") == 1
 
 
 def test_the_log_gets_a_line_for_each_metric(run: Run, caplog: pytest.LogCaptureFixture) -> None:

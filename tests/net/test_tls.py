@@ -28,6 +28,7 @@ from firearrow.net.tls import TlsContexts, access_of
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 from tests.broker.serving import until
+from tests.loglines import events
 from tests.net.certificates import make_certificate
 from tests.net.conftest import Run
 from tests.net.talker import WAIT_SECONDS_MAX, encrypted, question, talking
@@ -242,8 +243,7 @@ def test_a_new_certificate_is_shown_without_a_restart(
     assert contexts.current(14.0) is second
     shown.unlink()
     assert contexts.current(16.0) is second
-    events = [record.message for record in caplog.records]
-    assert events == ["certificate is read again", *["certificate is not read again"] * 2]
+    assert events(caplog) == ["certificate is read again", *["certificate is not read again"] * 2]
 
 
 def test_an_idle_connection_is_closed(run: Run, certificate: Path) -> None:
@@ -314,9 +314,7 @@ def test_for_trials_a_server_makes_its_certificate(run: Run, mode: str, caplog: 
             await verifying.close()
 
     run(main())
-    assert "certificate is made for this run only: clients can't verify it" in [
-        record.message for record in caplog.records
-    ]
+    assert "certificate is made for this run only: clients can't verify it" in events(caplog)
 
 
 def test_a_certificate_of_ones_own_comes_first(certificate: Path) -> None:

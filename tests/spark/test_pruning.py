@@ -13,6 +13,7 @@ from pyspark.sql import functions as fn
 from firearrow.spark import prune_columns
 from firearrow.spark.pruning import PruningBuilder
 from firearrow.spark.tables import MESSAGES
+from tests.loglines import events
 from tests.spark.jobs import orders
 
 SCAN = re.compile(r"BatchScan rocketmq\[(.*?)\]")
@@ -118,7 +119,7 @@ def test_without_a_fitting_rule_a_warning_says_so(
     monkeypatch.setattr("firearrow.spark.pruning.files", lambda _: tmp_path)
     session = spark.newSession()
     prune_columns(session)
-    assert [record.message for record in caplog.records] == ["columns of queries are not pruned"]
+    assert events(caplog) == ["columns of queries are not pruned"]
     assert scans(read(session, store).select("topic")) == [MESSAGES.names]
 
 

@@ -7,11 +7,12 @@ in that time. Otherwise any peer that reaches the port could fill the disk.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import Final
 
-log = logging.getLogger(__name__)
+from firearrow.logs import Log
+
+log = Log(__name__)
 
 REPEAT_SECONDS: Final = 10.0
 LINES_MAX: Final = 100  # about refusals, in that time

@@ -11,7 +11,6 @@ providers.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -37,9 +36,10 @@ from firearrow.auth.model import (
 from firearrow.database import DEFAULT, Database, FamilyOptions, MiB, families_of
 from firearrow.errors import BrokerError, ConfigError, CorruptStore
 from firearrow.events import Events
+from firearrow.logs import Log
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 USERS: Final = "users"
 ACLS: Final = "acls"

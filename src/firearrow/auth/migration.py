@@ -20,7 +20,6 @@ Source: RocketMQ's ``AuthMigrator``, ``PlainPermissionManager``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -43,9 +42,10 @@ from firearrow.auth.model import (
     UserType,
 )
 from firearrow.errors import BrokerError, ConfigError, MissingPackage
+from firearrow.logs import Log
 from firearrow.message.names import group_of, is_retry
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 FILE: Final = "conf/plain_acl.yml"
 DIRECTORY: Final = "conf/acl"

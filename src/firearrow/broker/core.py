@@ -8,7 +8,6 @@ are durable when the lock is released.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -54,6 +53,7 @@ from firearrow.broker.transactions.feature import TransactionFeature
 from firearrow.clock import Clock
 from firearrow.errors import CannotListen
 from firearrow.events import Events
+from firearrow.logs import Log
 from firearrow.message.hosts import Host, pack_host
 from firearrow.net.exposition import MetricPart
 from firearrow.net.operations import Operations
@@ -63,7 +63,7 @@ from firearrow.store import OS_FILES, FileSystem, MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.codes import RequestCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 

@@ -24,7 +24,6 @@ Source: RocketMQ's ``BrokerFastFailure``, ``NettyRemotingAbstract#processRequest
 
 from __future__ import annotations
 
-import logging
 from collections import Counter
 from collections.abc import Callable
 from typing import Final, NamedTuple
@@ -33,12 +32,13 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.metrics.stats import Stalls
 from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
+from firearrow.logs import Log
 from firearrow.net.lateness import FOR_EVER, Patience
 from firearrow.store.config import StoreConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 LINE_SECONDS_MIN: Final = 60.0  # between two log lines
 _BUSY: Final = "broker busy, start flow control for a while"

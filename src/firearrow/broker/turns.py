@@ -13,15 +13,15 @@ Time and calls come from the scheduler and the clock, so turns are deterministic
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Generator, Iterator
 from typing import Final
 
 from firearrow.errors import BrokerError, PutLater, StoreError
+from firearrow.logs import Log
 from firearrow.services import Alarm, Scheduler, Service
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 TURN_SECONDS: Final = 0.002  # requests wait for no longer than this and one step
 TURN_STEPS_MAX: Final = 128  # some milliseconds, for a clock that stands still during a turn

@@ -14,6 +14,11 @@ class Queue(NamedTuple):
     queue_id: int
 
     @property
+    def words(self) -> str:
+        """Name of the queue in a sentence."""
+        return f"queue {self.queue_id} of {self.topic!r} on {self.broker}"
+
+    @property
     def fields(self) -> dict[str, object]:
         """Names of the queue for a log line."""
         return {"topic": self.topic, "broker_name": self.broker, "queue_id": self.queue_id}

@@ -6,7 +6,6 @@ has that value already. Otherwise the file and each answer would have a value th
 Configuration#update takes such keys, skips values that it can't read, and continues.
 """
 
-import logging
 import re
 from collections.abc import Collection, Iterable, Mapping
 from typing import Final
@@ -15,8 +14,9 @@ from firearrow.config import properties
 from firearrow.config.demands import refuse, shown
 from firearrow.config.table import ServerConfig, keys, parse, rocketmq_texts
 from firearrow.errors import ConfigError
+from firearrow.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # RocketMQ has 583 keys, and all with their values are 20 KiB: a longer text is no configuration.
 CHANGE_BYTES_MAX: Final = 256 * 1024

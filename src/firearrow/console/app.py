@@ -7,7 +7,6 @@ the cluster's sampler has news; all browsers with the same page share one render
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from functools import partial
@@ -52,12 +51,13 @@ from firearrow.console.pages import PAGES
 from firearrow.console.signin import CALLBACK, LOCAL_HOSTS, NotAdmitted, Sessions, SignedIn
 from firearrow.console.vendored import asset
 from firearrow.errors import FirearrowError
+from firearrow.logs import Log
 from firearrow.wire.signature import Credentials
 
 if TYPE_CHECKING:
     from firearrow.console.openid import Provider
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -14,13 +14,13 @@ Unreadable entries on the disks of a majority would end the group.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Final, Protocol
 
 from firearrow.errors import BrokerError, CorruptStore, MessageError
+from firearrow.logs import Log
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.net.tasks import TaskService
@@ -41,7 +41,7 @@ from firearrow.raft import (
 from firearrow.services import Every, Service
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 PEER_MESSAGES: Final = 59_001  # RocketMQ has no such request; DLedger's are 51001 to 51005
 GROUP_FIELD: Final = "group"

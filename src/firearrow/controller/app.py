@@ -9,7 +9,6 @@ Source: RocketMQ's ``ControllerManager``, ``DLedgerController``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from pathlib import Path
 from random import SystemRandom
 from typing import Final
@@ -29,6 +28,7 @@ from firearrow.controller.processor import ControllerProcessor
 from firearrow.controller.replicas import ReplicaStateMachine, Sets
 from firearrow.controller.state import AnyAgreement, Council
 from firearrow.events import Events
+from firearrow.logs import Log
 from firearrow.net.access import Access, Tls
 from firearrow.net.address import host_and_port
 from firearrow.net.client import Client, Notices
@@ -42,7 +42,7 @@ from firearrow.wire import fastjson, headers
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.controller_bodies import SyncStateSet
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 LOG_NAME: Final = "raft.log"
 FIRST_SCAN_SECONDS: Final = 2.0  # Java: DefaultBrokerHeartbeatManager#start

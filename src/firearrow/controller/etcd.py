@@ -22,7 +22,6 @@ another one can lead.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -35,12 +34,13 @@ from firearrow.controller.agreement import Waiter
 from firearrow.controller.etcdclient import Etcd, Kept, KeyValue, Lease, Nothing, RangeResponse, TxnResponse
 from firearrow.controller.replicas import BrokerSet, ReplicaStateMachine, Sets, after_all, decode_events
 from firearrow.errors import BrokerError
+from firearrow.logs import Log
 from firearrow.net.tasks import TaskService
 from firearrow.raft import Role
 from firearrow.services import Service
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 LOOK_SECONDS: Final = 0.5  # between looks for the leader
 RETRY_SECONDS: Final = 0.1  # wait of a leader when no endpoint has answered

@@ -20,7 +20,6 @@ its worker has died, and at most ``invisible`` after it has ended without an ack
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -44,9 +43,10 @@ from firearrow.client.producer.producer import Producer
 from firearrow.client.session.session import Session, SessionOptions
 from firearrow.errors import ClientError, ConfigError, FirearrowError, MessageError
 from firearrow.integrations.topics import declare_topic
+from firearrow.logs import Log
 from firearrow.message import properties as keys_of
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 BATCH: Final = 8  # tasks of one answer: larger is faster, smaller spreads tasks better over workers
 QUEUES: Final = 4

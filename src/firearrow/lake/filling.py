@@ -6,7 +6,6 @@ on, for example because its schema has changed incompatibly, stops with a senten
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from threading import Event
@@ -23,6 +22,7 @@ from firearrow.lake.instances import BEAT_SECONDS, Instances
 from firearrow.lake.spec import TableSpec, specs_of, table_name
 from firearrow.lake.typedtable import TypedTable
 from firearrow.lake.upserts import UpsertTable
+from firearrow.logs import Log
 from firearrow.spark.jobs.archive.archiving import Archiver, ArchiveSettings, ArchiveStep, Source, require_apart, source
 from firearrow.spark.jobs.archive.catalogs import ANSWER_SECONDS
 from firearrow.spark.jobs.archive.fileplace import FilePlace
@@ -32,7 +32,7 @@ from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.opening import open_origin
 from firearrow.spark.source.origin import ConfiguredOrigin, Origin
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 LAG_SECONDS: Final = 60.0
 UPKEEP_SECONDS: Final = 3600.0

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import logging
 import socket
 from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from firearrow.errors import MAY_PASS, ConfigError, MessageError, ProtocolError
+from firearrow.logs import Log
 
 
 def host_and_port(address: str) -> tuple[str, int]:
@@ -62,7 +62,7 @@ def unanswered(addresses: list[str], seconds: float) -> dict[str, str]:
 # --- Failover ---
 
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 

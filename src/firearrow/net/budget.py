@@ -26,15 +26,15 @@ memory is not tight, no timer runs.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
 from firearrow.errors import BrokerError
+from firearrow.logs import Log
 from firearrow.machine import memory_bytes
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 MiB: Final = 1024 * 1024
 MEMORY_PARTS: Final = 4  # share of the memory for requests and answers; the page cache needs most

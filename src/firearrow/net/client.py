@@ -12,13 +12,13 @@ other works on all of them. With 64 sends in flight, groups of 16 give one and a
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Final, NamedTuple, cast
 
 from firearrow.errors import BrokerError, ConfigError
+from firearrow.logs import Log
 from firearrow.net.access import OPEN, Access
 from firearrow.net.address import host_and_port
 from firearrow.net.futures import Answered, FutureCalls, Pending
@@ -481,7 +481,7 @@ class Client:
 # They are sent once: a receiver that misses one asks, or registers, soon anyway.
 
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 SECONDS_MAX: Final = 3.0
 

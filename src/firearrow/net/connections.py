@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection
 from typing import Final, Protocol
 
+from firearrow.logs import Log
 from firearrow.machine import descriptors_max
 from firearrow.net.grpc import GrpcPeer
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # share of the file descriptors for connections; the others are for files: a log that can't be opened is worse
 DESCRIPTOR_PARTS: Final = 4

@@ -12,18 +12,18 @@ Source: RocketMQ's ``BrokerMetricsManager``, ``ControllerMetricsManager``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from firearrow.clock import SystemClock
 from firearrow.config.metrics import MetricsKeys
 from firearrow.errors import MissingPackage
+from firearrow.logs import Log
 from firearrow.net.exposition import SCOPE, Family, Labels, Metrics, MetricSample, Value
 from firearrow.net.meter import Histogram
 from firearrow.net.tasks import TaskService
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 NS_OF_MS: Final = 1_000_000
 SAY_AGAIN_SECONDS: Final = 600.0  # between two log lines while a collector stays away

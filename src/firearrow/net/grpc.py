@@ -20,11 +20,11 @@ turn of the loop has some milliseconds for one connection; other calls of a read
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final, NamedTuple, Protocol
 
 from firearrow.errors import RemoteProtocolError
+from firearrow.logs import Log
 from firearrow.net.budget import Budget
 from firearrow.net.outgoing import Departures, Outgoing
 from firearrow.net.turns import TURN_CHECK_REPLIES, Turns
@@ -42,7 +42,7 @@ from firearrow.wire.grpc import (
 )
 from firearrow.wire.http2 import CONNECTION_WINDOW_BYTES, PREFACE, STREAMS_MAX, Arrived, ErrorCode, Http2, Stream
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 UNREAD_BYTES_HIGH: Final = 4 * 1024 * 1024
 DRAIN_LOOK_SECONDS: Final = 0.02  # between two looks for pending calls

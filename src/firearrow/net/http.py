@@ -17,16 +17,16 @@ it, the oldest idle connection is closed for a new one, so idle connections can'
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from http import HTTPStatus
 from typing import Final, NamedTuple, cast
 from urllib.parse import parse_qsl, urlsplit
 
+from firearrow.logs import Log
 from firearrow.net.listening import listen, port_of
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 HEAD_BYTES_MAX: Final = 8192  # of the request line and the headers; as most servers
 CONNECTIONS_MAX: Final = 32  # a scrape every few seconds needs one

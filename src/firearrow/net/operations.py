@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import logging
 import os
 import resource
 from collections.abc import Callable, Iterable, Mapping
@@ -22,13 +21,14 @@ import msgspec
 
 from firearrow import __version__
 from firearrow.config.metrics import MetricsKeys
+from firearrow.logs import Log
 from firearrow.net.exporting import Exporting, in_deltas, log_them, otlp_sender
 from firearrow.net.exposition import CONTENT_TYPE, Metrics, pieces
 from firearrow.net.http import JSON, Answer, HttpServer, Request, plain
 from firearrow.net.server import Peer, Server
 from firearrow.services import Service
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 CONNECTIONS_LISTED_MAX: Final = 1000
 

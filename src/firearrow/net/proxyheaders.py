@@ -13,15 +13,15 @@ Source: RocketMQ's ``ProxyAndTlsProtocolNegotiator``, which believes everybody.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from ipaddress import IPv4Network, IPv6Network, ip_address, ip_network
 from typing import Final, Protocol
 
 from firearrow.errors import ConfigError, RemoteProtocolError
+from firearrow.logs import Log
 from firearrow.wire.proxyheader import read_header
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 SAY_SECONDS: Final = 60.0  # between two log lines about headers that are not believed
 

@@ -6,17 +6,17 @@ each pull.
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from firearrow.errors import BrokerError, DiskFull, MessageError, StoreError
+from firearrow.logs import Log
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, not_supported
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 QUIET_SECONDS: Final = 60.0  # between log lines on the same failure of the store
 _KNOWN_MAX: Final = 256

@@ -19,7 +19,6 @@ limited too, see ``net.budget``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from itertools import chain, groupby
 from types import NoneType
@@ -28,6 +27,7 @@ from typing import Final, NamedTuple, cast
 from firearrow.clock import Clock
 from firearrow.config.tls import TlsKeys
 from firearrow.events import Events
+from firearrow.logs import Log
 from firearrow.net.address import remote_of
 from firearrow.net.budget import KEPT_BYTES_MAX, Budget
 from firearrow.net.connections import IDLE_SECONDS_MAX, ConnectionLimit, IdleSweep
@@ -57,7 +57,7 @@ from firearrow.wire.frame import (
     hot_decoders,
 )
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 Finished = Response | bytes | None
 FINISHED: Final = (Response, bytes, NoneType)

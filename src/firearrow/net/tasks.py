@@ -6,15 +6,15 @@ The failure of a task is logged, because no caller awaits it. Periodic work goes
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Generic, TypeVar
 
 from firearrow.errors import ClientError, FirearrowError
+from firearrow.logs import Log
 from firearrow.services import Service
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class RunningTask:

@@ -14,7 +14,6 @@ Source: RocketMQ's ``NettyRemotingServer.TlsModeHandler``, ``TlsHelper``.
 from __future__ import annotations
 
 import asyncio
-import logging
 import ssl
 import tempfile
 from collections.abc import Callable
@@ -26,11 +25,12 @@ from typing import Any, Final, Protocol, cast
 from firearrow.config.table import keys as keys_of
 from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
+from firearrow.logs import Log
 from firearrow.net.access import Access, Tls, choose, load_chain
 from firearrow.net.selfsigned import self_signed
 from firearrow.wire.signature import Credentials
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 TLS_HELLO: Final = b"\x16"
 HANDSHAKE_SECONDS_MAX: Final = 10.0

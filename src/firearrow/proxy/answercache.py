@@ -8,16 +8,16 @@ unknown key wait, all of them for one question. An answer without use is forgott
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Coroutine
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from firearrow.errors import ClientError, FirearrowError
+from firearrow.logs import Log
 from firearrow.net.replies import Reply
 from firearrow.net.tasks import Tasks
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 

@@ -8,7 +8,6 @@ gRPC's own statuses are left to the transport.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple, Protocol, TypeVar
 
@@ -16,6 +15,7 @@ import msgspec
 from google.protobuf.message import DecodeError, Message
 
 from firearrow.errors import BrokerError
+from firearrow.logs import Log
 from firearrow.net.grpc import Call, GrpcPeer, Method
 from firearrow.net.replies import Reply, Running, run
 from firearrow.proxy.brokers import Link
@@ -23,7 +23,7 @@ from firearrow.proxy.messages import Code, Status
 from firearrow.proxy.meter import CANCELLED, CallMeter
 from firearrow.proxy.statuses import ProxyError, status_of
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 CLIENT_ID_CHARS_MAX: Final = 255  # a broker keeps no longer one

@@ -10,7 +10,6 @@ Source: the clients' ``HistogramEnum``, ``GaugeEnum`` and ``MetricLabels``; OTLP
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import pairwise
@@ -18,6 +17,7 @@ from typing import Final
 
 import msgspec
 
+from firearrow.logs import Log
 from firearrow.net.exposition import Family, MetricSample, Value
 from firearrow.net.grpc import Call, Method
 from firearrow.net.meter import KEYS_MAX, Histogram
@@ -29,7 +29,7 @@ from firearrow.proxy.messages import Code
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire.grpc import CallFailed, Status
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 SERVICE: Final = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 METHOD: Final = "Export"

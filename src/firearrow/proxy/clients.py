@@ -12,7 +12,6 @@ Source: RocketMQ's ``ClientActivity``, ``GrpcClientSettingsManager``, ``GrpcClie
 from __future__ import annotations
 
 import asyncio
-import logging
 import secrets
 from collections.abc import Callable, Iterable
 from typing import Final, NamedTuple, Protocol
@@ -20,6 +19,7 @@ from typing import Final, NamedTuple, Protocol
 from firearrow.auth.model import Action
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, MessageError
+from firearrow.logs import Log
 from firearrow.message.record import decode_record
 from firearrow.net.grpc import Call
 from firearrow.net.replies import run
@@ -64,7 +64,7 @@ from firearrow.wire.codes import LanguageCode, RequestCode, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.grpc import Status as CallStatus
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 QUESTIONS_MAX: Final = 1000  # of brokers to clients of one proxy, not answered yet
 SWEEP_SECONDS: Final = 10.0  # between two looks for clients without heartbeats

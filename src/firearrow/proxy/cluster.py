@@ -16,7 +16,6 @@ Source: RocketMQ's ``ClusterTopicRouteService``, ``ClusterMetadataService``, ``C
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from random import Random
@@ -30,6 +29,7 @@ from firearrow.client.session.answers import read_body
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, ClientError, ConfigError, FirearrowError, NotFound, TopicNotFound
 from firearrow.events import Events
+from firearrow.logs import Log
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of
 from firearrow.net.client import Client, Handler, ServerRequest
@@ -49,7 +49,7 @@ from firearrow.wire.command import Response, with_text
 from firearrow.wire.command import request as remoting_request
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 

@@ -14,7 +14,6 @@ Source: RocketMQ's ``ProxyAuthenticationMetadataProvider``, ``ProxyAuthorization
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final, NamedTuple, cast
 
@@ -26,6 +25,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FirearrowError, MessageError, NotFound
 from firearrow.events import Events
+from firearrow.logs import Log
 from firearrow.message import properties
 from firearrow.message.record import decode_record
 from firearrow.net.grpc import Call, Method
@@ -44,7 +44,7 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.requests import REQUESTS
 from firearrow.wire.signature import ACCESS_KEY
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 Ask = Callable[[RequestCode, Mapping[str, str]], Awaitable[AnyCommand]]
 """Asks a broker of the cluster; raises as `net.client.Client.call`."""

@@ -9,7 +9,6 @@ Source: RocketMQ's ``ReceiveMessageActivity``, ``ConsumerProcessor``, ``AckMessa
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from itertools import count
 from typing import Final
@@ -20,6 +19,7 @@ from firearrow.client.pop.popcalls import PoppedHandles, times_of
 from firearrow.client.queues import Queue
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
+from firearrow.logs import Log
 from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView
 from firearrow.message.names import lite_queue
@@ -63,7 +63,7 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import PopMessage
 from firearrow.wire.pop import ANY_QUEUE, TOPIC, Handle, batch_acks, origin_topic, parse_order_counts
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 MESSAGES_MAX: Final = 32  # of one pop
 EXPRESSION_CHARS_MAX: Final = 64 * 1024

@@ -12,7 +12,6 @@ Source: RocketMQ's ``HeartbeatSyncer``, ``HeartbeatSyncerData``, ``RemoteChannel
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from contextlib import AsyncExitStack
 from typing import Any, Final, NamedTuple
@@ -22,13 +21,14 @@ from firearrow.client.pull.pullconsumer import PullConsumer
 from firearrow.client.session.session import Session
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, MessageError, TopicNotFound
+from firearrow.logs import Log
 from firearrow.net.access import Access
 from firearrow.net.tasks import Tasks
 from firearrow.proxy.config import ProxyConfig
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import ConsumerData
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 LOOK_SECONDS: Final = 10.0
 """Pause between looks for the topic, and for new queues of it."""

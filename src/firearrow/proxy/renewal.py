@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import heapq
-import logging
 from collections.abc import Sequence
 from itertools import count
 from typing import Final
 
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError
+from firearrow.logs import Log
 from firearrow.net.replies import Reply, run
 from firearrow.proxy.clients import Client
 from firearrow.proxy.config import ProxyConfig
@@ -25,7 +25,7 @@ from firearrow.proxy.handles import Place, Receipt, Renewed, place_of
 from firearrow.proxy.times import duration_ms
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 EXTENSIONS_MS: Final = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
 CHANGE_MS_MAX: Final = 3000

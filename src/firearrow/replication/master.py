@@ -13,7 +13,6 @@ RocketMQ has two threads for each slave; one of them looks every 100 ms or when 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from typing import Final, cast
 from firearrow.clock import Clock
 from firearrow.errors import RemoteProtocolError
 from firearrow.events import Event
+from firearrow.logs import Log
 from firearrow.net.address import remote_of
 from firearrow.replication.stream import LogSender
 from firearrow.services import Alarm, Service
@@ -30,7 +30,7 @@ from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaConnection, HaStatus
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 SLAVES_MAX: Final = 64
 """Limit of slaves' connections; each may hold `UNSENT_BYTES_MAX` unsent. Java: no limit."""

@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import asyncio
 import hmac
-import logging
 import os
 import socket
 import ssl
@@ -36,10 +35,11 @@ from typing import Any, Final, Protocol, cast
 
 from firearrow.errors import RemoteProtocolError
 from firearrow.events import Event
+from firearrow.logs import Log
 from firearrow.net.address import remote_of
 from firearrow.wire.signature import Credentials
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 HELLO: Final = b"\xffFAHA\x00\x00\x01"
 # RocketMQ's heartbeats repeat the bytes that they take for an offset, so the answer must differ.

@@ -17,12 +17,12 @@ Source: RocketMQ's ``DefaultHAClient``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Final, cast
 
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, RemoteProtocolError, StoreError
 from firearrow.events import Event
+from firearrow.logs import Log
 from firearrow.net.address import host_and_port
 from firearrow.net.tasks import TaskService
 from firearrow.replication.proof import OPEN, HaAccess
@@ -32,7 +32,7 @@ from firearrow.store import LogEnd, MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaClient, HaStatus
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 RETRY_SECONDS: Final = 1.0
 CONNECT_SECONDS_MAX: Final = 3.0

@@ -11,7 +11,6 @@ Source: RocketMQ's ``AutoSwitchHAService``, ``AutoSwitchHAConnection``, ``GroupT
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable
 from collections.abc import Set as AbstractSet
 from functools import partial
@@ -19,6 +18,7 @@ from typing import Final
 
 from firearrow.clock import Clock
 from firearrow.events import Event
+from firearrow.logs import Log
 from firearrow.replication.epochs import Epochs
 from firearrow.replication.master import SLAVES_MAX, Master, SlaveConnection
 from firearrow.replication.switching import Greeting, SwitchSending
@@ -26,7 +26,7 @@ from firearrow.services import Alarm
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 CLOSE_SECONDS_MAX: Final = 1.0
 """Limit of a joining slave's delay; sends wait for such a slave at most for this time."""

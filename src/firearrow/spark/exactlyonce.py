@@ -37,7 +37,6 @@ after their look at the queues.
 
 from __future__ import annotations
 
-import logging
 import re
 import threading
 import uuid
@@ -60,6 +59,7 @@ from firearrow.client.queues import Queue, Span
 from firearrow.client.routing.queues import WritableQueue
 from firearrow.client.session.answers import read_number
 from firearrow.errors import MAY_PASS, BrokerError, ConfigError, CorruptStore, DataLost, FirearrowError
+from firearrow.logs import Log
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.sysflag import TRANSACTION_COMMIT, transaction_type
 from firearrow.spark.jobs.archive.fileplace import FilePlace, one_line
@@ -69,7 +69,7 @@ from firearrow.spark.options import Options
 from firearrow.spark.sinkrows import Ints
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 

@@ -19,7 +19,6 @@ These ways were rejected:
 
 from __future__ import annotations
 
-import logging
 from importlib.resources import files
 from typing import Any, Final
 
@@ -27,7 +26,9 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from pyspark.sql.utils import is_remote
 
-log = logging.getLogger(__name__)
+from firearrow.logs import Log
+
+log = Log(__name__)
 
 _RULE: Final = "firearrow.PruneColumns"
 

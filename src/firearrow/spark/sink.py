@@ -15,7 +15,6 @@ With ``delivery=exactly-once`` the rows of a stream are half messages, which are
 from __future__ import annotations
 
 import hashlib
-import logging
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -31,6 +30,7 @@ from firearrow.client.producer.batchsender import BatchBody, BatchSender, NoteHa
 from firearrow.client.routing.queues import WritableQueue
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, ConfigError, MessageError
+from firearrow.logs import Log
 from firearrow.message.ids import month_start_ms
 from firearrow.message.names import is_retry
 from firearrow.spark.access import Cluster
@@ -38,7 +38,7 @@ from firearrow.spark.options import Options
 from firearrow.spark.sinkrows import Ids, Ints, SinkRows, check_columns, rows_of
 from firearrow.spark.workererrors import with_short_errors
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # Spark's properties that name the query and batch of a task.
 _QUERY_ID: Final = "sql.streaming.queryId"

@@ -18,16 +18,16 @@ Source: RocketMQ's ``GroupCommitService``, ``FlushDiskWatcher``, ``GroupTransfer
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Sequence
 from enum import Enum, auto
 from typing import Final, NamedTuple, Protocol
 
 from firearrow.javanumbers import LONG_MAX
+from firearrow.logs import Log
 from firearrow.services import Alarm, Scheduler, Service
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 MANY_WAITERS: Final = 32
 SWEEP_SECONDS: Final = 0.1

@@ -12,7 +12,6 @@ time. Then it gives up the queue until the store is opened again.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Final
 
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.events import Event
+from firearrow.logs import Log
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.dispatch import STEP_RECORDS, Dispatcher
 from firearrow.store.events import MessagesArrived
@@ -28,7 +28,7 @@ from firearrow.store.laggingqueues import Key, concerns_all
 from firearrow.store.queuefiles import AnyQueue, FileConsumeQueues, put_run, rows_of
 from firearrow.store.queues import DispatchedEntries, WritableQueues
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _PAUSE_SECONDS: Final = 0.01  # between steps: the event loop has other work
 _RETRY_SECONDS: Final = 1.0

@@ -28,7 +28,6 @@ from __future__ import annotations
 
 import errno
 import fcntl
-import logging
 import os
 import struct
 from collections.abc import Callable
@@ -39,9 +38,10 @@ from typing import Final
 
 from firearrow.errors import StoreLocked
 from firearrow.files import naming
+from firearrow.logs import Log
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 CHECKPOINT_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">6q")

@@ -10,7 +10,6 @@ Source: RocketMQ's ``DefaultMessageStore.CleanCommitLogService``, ``CleanConsume
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -21,6 +20,7 @@ from typing import Final, NamedTuple
 
 from firearrow.clock import Clock
 from firearrow.errors import CorruptStore
+from firearrow.logs import Log
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.config import StoreConfig, forced_percent, warning_percent
 from firearrow.store.fs import FileSystem
@@ -39,7 +39,7 @@ from firearrow.store.retention import (
 )
 from firearrow.store.segments import Segment
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # Java: CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES
 _ROUNDS_ON_REQUEST: Final = 20

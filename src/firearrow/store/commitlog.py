@@ -23,7 +23,6 @@ Record layout: ``firearrow.message.record``. Source: RocketMQ's ``CommitLog#asyn
 
 from __future__ import annotations
 
-import logging
 import math
 import mmap
 import os
@@ -37,6 +36,7 @@ from typing import Final, TypeAlias
 import numpy as np
 
 from firearrow.errors import DiskFull, MessageError, StoreError
+from firearrow.logs import Log
 from firearrow.message.record import BLANK_BYTES, MAGIC_V1, MAGIC_V2, Content, contents_in, crc32, encode_blank
 from firearrow.message.record import HEADS_BY_HOSTS as _HEADS
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
@@ -44,7 +44,7 @@ from firearrow.store.queues import ConsumeQueue, QueueEnd
 from firearrow.store.scan import Columns, Stop, scan, scan_at
 from firearrow.store.segments import Segment, Segments
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # The next file is made once this share of the current one is used.
 PREPARE_NEXT_AT: Final = 0.5

@@ -30,7 +30,6 @@ Source: RocketMQ's ``ConsumeQueue``.
 
 from __future__ import annotations
 
-import logging
 from abc import ABC, abstractmethod
 from bisect import bisect_left
 from collections.abc import Callable
@@ -44,6 +43,7 @@ import numpy as np
 
 from firearrow.errors import CorruptStore
 from firearrow.files import SECTOR_BYTES
+from firearrow.logs import Log
 from firearrow.message.record import RECORD_BYTES_MIN, topic_field
 from firearrow.store import extension
 from firearrow.store.config import FLUSH_PAGE_BYTES
@@ -51,7 +51,7 @@ from firearrow.store.fs import OS_FILES, FileSystem
 from firearrow.store.queues import ENTRY, ENTRY_BYTES, UNCOUNTED, HasRecord, RecordPlace
 from firearrow.store.segments import MappedFiles, Segment, Segments
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes fewer blocks
 HEAD_BYTES: Final = 4096  # of a file: if its units end within them, a start does not map it

@@ -16,7 +16,6 @@ Source: RocketMQ's ``ReputMessageService``, ``CommitLogDispatcherBuildConsumeQue
 
 from __future__ import annotations
 
-import logging
 import math
 import mmap
 from collections.abc import Callable
@@ -29,6 +28,7 @@ import numpy as np
 from firearrow.errors import CorruptStore, StoreError
 from firearrow.events import Event
 from firearrow.javanumbers import LONG_MAX
+from firearrow.logs import Log
 from firearrow.message import properties
 from firearrow.message.names import SCHEDULE_TOPIC, java_hash, tag_code
 from firearrow.message.record import Located, locate
@@ -45,7 +45,7 @@ from firearrow.store.queues import ENTRY, DispatchedEntries, ManyNewQueues, Runs
 from firearrow.store.recordchecks import last_undecodable
 from firearrow.store.scan import RECORDS_MAX, ByTopic, Columns, Ints, Properties, Stop
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 NO_LIMIT: Final = LONG_MAX
 STEP_RECORDS: Final = 4096  # some 4 ms, the longest time that sends wait for one step

@@ -6,7 +6,6 @@ consumers at times that it chooses. A thread brings both to the disk.
 
 from __future__ import annotations
 
-import logging
 import operator
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -16,6 +15,7 @@ from typing import Final
 from firearrow.clock import Clock
 from firearrow.errors import CorruptStore, DiskFull, StoreError
 from firearrow.events import Events
+from firearrow.logs import Log
 from firearrow.machine import memory_bytes
 from firearrow.message.model import MessageView
 from firearrow.message.names import is_system_topic
@@ -49,7 +49,7 @@ from firearrow.store.retention import Consumed
 from firearrow.store.truncation import cut_log, save_after_cut
 from firearrow.store.writer import Writer
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 CHECK_AGAIN_SECONDS: Final = 600.0
 """Time for which the store remembers that a record was sound (``recordchecks``)."""

@@ -15,19 +15,19 @@ Source: RocketMQ's ``FlushManager``, ``FlushRealTimeService``, ``FlushConsumeQue
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 from collections.abc import Callable
 from typing import Final
 
 from firearrow.events import Event
+from firearrow.logs import Log
 from firearrow.services import Scheduler, Service, Timer
 from firearrow.store.config import StoreConfig
 from firearrow.store.events import FlushRefused
 from firearrow.store.flush import DerivedFlush, LogFlush
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 RETRY_SECONDS: Final = 0.5
 FAULTS_MAX: Final = 100  # limit of logged causes: a flush that always fails in new ways needs no more lines

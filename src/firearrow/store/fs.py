@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import ctypes
 import errno
-import logging
 import mmap
 import os
 import shutil
@@ -35,8 +34,9 @@ from firearrow.files import (
     naming,
     sync_directory,
 )
+from firearrow.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 # A map needs no descriptor: otherwise each file of very many queues would hold one.
 MAP_HAS_DESCRIPTOR: Final = sys.version_info < (3, 13)

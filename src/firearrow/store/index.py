@@ -30,7 +30,6 @@ Source: RocketMQ's ``IndexFile``, ``IndexService``.
 
 from __future__ import annotations
 
-import logging
 import mmap
 import struct
 from bisect import bisect_left
@@ -43,10 +42,11 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.javanumbers import INT_MAX
+from firearrow.logs import Log
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory, unmap
 from firearrow.store.scan import Ints
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 HEADER: Final = struct.Struct(">qqqqii")
 INDEX_ENTRY: Final = np.dtype([("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])

@@ -15,7 +15,6 @@ Worked example: ``{"checkpoint":2774365718,"log":[0,4096],"index":["202611202131
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
@@ -23,11 +22,12 @@ from zlib import crc32
 
 import msgspec
 
+from firearrow.logs import Log
 from firearrow.message.names import fault_as_directory
 from firearrow.store.fs import FileSystem, replace_file
 from firearrow.store.laggingqueues import Key
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 NAME: Final = "closed.json"
 

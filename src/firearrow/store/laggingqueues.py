@@ -13,15 +13,15 @@ Each line is ``TOPIC QUEUE_ID END``, with tabs between: no later message of the 
 from __future__ import annotations
 
 import errno
-import logging
 from pathlib import Path
 from threading import Lock
 from typing import Final, NamedTuple
 
+from firearrow.logs import Log
 from firearrow.message.names import fault_as_directory
 from firearrow.store.fs import FileSystem, replace_file
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 NAME: Final = "left-out-queues.tsv"
 Key = tuple[str, int]

@@ -12,11 +12,11 @@ sound bytes stay.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from firearrow.errors import MessageError, StoreError
+from firearrow.logs import Log
 from firearrow.message import properties
 from firearrow.message.record import behind_body, read_frame, verify_crc_property
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_MASK, TRANSACTION_NONE
@@ -26,7 +26,7 @@ from firearrow.store.queues import ConsumeQueues
 from firearrow.store.reading.walk import find_record
 from firearrow.store.recordchecks import fault_of
 
-logger = logging.getLogger(__name__)
+logger = Log(__name__)
 
 AROUND_BYTES: Final = 4096
 COMPARED_BYTES: Final = 64 * 1024

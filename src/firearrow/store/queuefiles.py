@@ -11,7 +11,6 @@ Source: RocketMQ's ``ConsumeQueueStore``, ``#queueTypeShouldBe``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -22,6 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.errors import CorruptStore, StoreError
+from firearrow.logs import Log
 from firearrow.message.names import fault_as_directory, is_lmq
 from firearrow.store.batchqueue import DIRECTORY, FileBatchQueue, messages_end, units_of
 from firearrow.store.commitlog import SCAN_BYTES_MAX
@@ -35,7 +35,7 @@ from firearrow.store.laggingqueues import NAME, Key, Lagging, LaggingFile, conce
 from firearrow.store.queues import ENTRY_BYTES, DispatchedEntries, HasRecord, ManyNewQueues, QueueRange, Run
 from firearrow.store.segments import MappedFiles, maps_max
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 _LOOK_QUEUES: Final = 1000  # queues that a flush checks in a row; a millisecond

@@ -19,7 +19,6 @@ does not check the CRC. Java: DefaultMessageStore#getMessage checks no part of a
 
 from __future__ import annotations
 
-import logging
 import struct
 from collections.abc import Callable
 from functools import lru_cache
@@ -31,6 +30,7 @@ import numpy.typing as npt
 
 from firearrow.errors import MessageError
 from firearrow.events import Event
+from firearrow.logs import Log
 from firearrow.message.compress import is_as_said
 from firearrow.message.names import is_lmq
 from firearrow.message.record import MAGIC_V1, MAGIC_V2, body_crc, crc32, read_frame
@@ -39,7 +39,7 @@ from firearrow.store.events import RecordDamaged
 from firearrow.store.queues import ENTRIES, ConsumeQueue
 from firearrow.store.scan import Columns, Ints
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _NAMED_MAX: Final = 1024  # a store with more damage than that has another problem
 _NUMBERS: Final = 4096

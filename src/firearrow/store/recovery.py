@@ -26,7 +26,6 @@ Source: RocketMQ's ``CommitLog#recoverNormally``, ``#recoverAbnormally``.
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -39,6 +38,7 @@ import numpy.typing as npt
 
 from firearrow.errors import CorruptStore
 from firearrow.files import SECTOR_BYTES, free_path
+from firearrow.logs import Log
 from firearrow.message.names import is_lmq
 from firearrow.message.record import BLANK_BYTES, encode_blank
 from firearrow.store.checkpoint import Checkpoint, End
@@ -50,7 +50,7 @@ from firearrow.store.queues import ConsumeQueues, RecordPlace
 from firearrow.store.reading.walk import find_record
 from firearrow.store.scan import RECORDS_MAX, Columns, Properties, Stop, scan
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _RECORDS_A_STEP: Final = 4096
 # A kill within a step of dispatch may leave some queues without their entries of it.

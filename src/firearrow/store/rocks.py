@@ -17,7 +17,6 @@ Source: RocketMQ's ``RocksDBConsumeQueueStore``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from itertools import compress, groupby, islice
 from operator import attrgetter
@@ -29,6 +28,7 @@ import numpy as np
 
 from firearrow.database import Batch, Database, FamilyOptions, KiB, MiB, Table
 from firearrow.errors import ConfigError, CorruptStore, MessageError
+from firearrow.logs import Log
 from firearrow.message.names import is_lmq
 from firearrow.message.record import RECORD_BYTES_MIN, topic_field
 from firearrow.store import rocksformat as rows
@@ -37,7 +37,7 @@ from firearrow.store.queues import DispatchedEntries, HasRecord, QueueRange, Run
 from firearrow.store.rocksqueue import NO_PLACE, QueueEnds, RocksConsumeQueue, RocksTopic
 from firearrow.store.scan import Ints
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _OPEN_FILES_MAX: Final = 512
 _CACHE_BYTES: Final = 64 * MiB

@@ -11,7 +11,6 @@ Source of the layout: RocketMQ's ``MappedFileQueue``, ``UtilAll#offset2FileName`
 from __future__ import annotations
 
 import errno
-import logging
 import mmap
 import os
 from collections import deque
@@ -21,10 +20,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from firearrow.errors import CorruptStore
+from firearrow.logs import Log
 from firearrow.machine import descriptors_max
 from firearrow.store.fs import MAP_HAS_DESCRIPTOR, OS_FILES, FileSystem, unmap
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 NAME_DIGITS = 20
 _STEP_BYTES = 1 << 20

@@ -9,7 +9,6 @@ Source: RocketMQ's ``TimerMessageStore.TimerFlushService``.
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -17,12 +16,13 @@ from pathlib import Path
 from typing import Final
 
 from firearrow.files import replace_atomically
+from firearrow.logs import Log
 from firearrow.services import Scheduler, Service
 from firearrow.store.flush import PASSING, Failed
 from firearrow.store.flushservice import LoopWorker, ThreadWorker, Worker
 from firearrow.store.timers import TimerStore
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 METRICS_SECONDS: Final = 10.0  # between writes of the counts, which a start makes again
 _IDLE_SECONDS: Final = 3600.0

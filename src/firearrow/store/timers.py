@@ -19,7 +19,6 @@ Source: RocketMQ's ``TimerMessageStore``, ``TimerCheckpoint``.
 
 from __future__ import annotations
 
-import logging
 from array import array
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -30,6 +29,7 @@ import numpy.typing as npt
 
 from firearrow.errors import MessageError
 from firearrow.javanumbers import INT_MAX, LONG_MAX
+from firearrow.logs import Log
 from firearrow.message.model import MessageView
 from firearrow.message.names import TIMER_TOPIC
 from firearrow.message.properties import TIMER_DELETE_UNIQUE_KEY, TIMER_OUT_MS
@@ -39,7 +39,7 @@ from firearrow.store.timerfiles import CHECK, CHECK_BYTES, DELETE, NORMAL, ROLL,
 from firearrow.store.timerunits import UNIT_BYTES, TimerUnit, TimerUnits
 from firearrow.store.timerwheel import TimerWheel, WheelSlot
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 SPARED_MAX: Final = 500_000  # some 30 MB; reached only if none go on the wheel
 SPARED_STEP: Final = 10_000  # a millisecond

@@ -9,7 +9,6 @@ Source: RocketMQ's ``TimerWheel``.
 
 from __future__ import annotations
 
-import logging
 import mmap
 import struct
 from collections.abc import Sequence
@@ -19,10 +18,11 @@ from typing import Any, Final, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from firearrow.logs import Log
 from firearrow.store.fs import FileSystem, unmap
 from firearrow.store.timerfiles import SLOT, WHEEL_SLOTS
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _SLOT: Final = struct.Struct(">qqqii")
 assert _SLOT.size == SLOT.itemsize, "columns and single slots have one format"

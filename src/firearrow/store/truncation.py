@@ -16,16 +16,16 @@ Java: AutoSwitchHAClient moves positions in memory only, so that the old end is 
 
 from __future__ import annotations
 
-import logging
 from pathlib import Path
 
+from firearrow.logs import Log
 from firearrow.store import inventory
 from firearrow.store.checkpoint import Checkpoint
 from firearrow.store.commitlog import CommitLog
 from firearrow.store.fs import FileSystem
 from firearrow.store.recovery import Recovered
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 def cut_log(commit_log: CommitLog, physical_offset: int, checkpoint: Checkpoint, root: Path, fs: FileSystem) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Coroutine
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -20,6 +21,7 @@ from firearrow.testing.loop import VirtualClock
 from tests.broker.fakes import HandClock
 from tests.broker.replicated import caught_up, ha_address, ha_status, log_of, replica, slave_of
 from tests.broker.serving import SUBSCRIPTION, SUSPEND, bodies, left_by_kill, seconds, send_fields, serving, until
+from tests.loglines import events
 from tests.net.listener import listening
 from tests.store.stores import KINDS, KiB, small_config
 
@@ -120,7 +122,7 @@ def test_a_slave_that_is_ahead_says_so_once_and_nothing_changes(
                 assert log_of(slave)[1] == before
                 assert bodies(slave) == [b"%d" % number for number in range(10)]
                 assert "replication" in slave.broker.troubles
-                said = [it.message for it in caplog.records if it.levelname == "ERROR"]
+                said = events(caplog, logging.ERROR)
                 assert said == ["slave does not follow its master: it tries again"]
                 assert "the master's log is another one between 1 and" in caplog.text
 
@@ -153,7 +155,7 @@ def test_who_is_silent_is_given_up_and_heartbeats_keep_the_others(
             assert 20 <= running.time() - began < 23
             await asyncio.sleep(120)
             assert slave.broker.replicas.has_master
-            assert [it.message for it in caplog.records if it.levelname == "ERROR"] == []
+            assert events(caplog, logging.ERROR) == []
 
     loop.run(main)
 

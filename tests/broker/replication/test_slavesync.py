@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
@@ -31,7 +32,7 @@ from firearrow.wire.client_bodies import RequestMode, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode
 from tests.broker.replicated import caught_up, replica, slave_of
 from tests.broker.serving import Caller, Serving, bodies, until
-from tests.loglines import told
+from tests.loglines import events, told
 from tests.pages import ROOT, blocks
 from tests.store.stores import KINDS, append_named, small_config
 
@@ -200,7 +201,7 @@ def test_a_master_that_has_lost_its_files_empties_no_slave(tmp_path: Path, caplo
             await until(lambda: slave.broker.replication.sync.watches)
             assert (slave.broker.topics.table, slave.broker.groups.table) == kept
             assert slave.broker.offsets.query("g", "T", 0) == 1
-            said = [it.message for it in caplog.records if it.levelname == "ERROR"]
+            said = events(caplog, logging.ERROR)
             assert said == [
                 "topics are kept though the master has none: its files may be lost",
                 "groups are kept though the master has none: its files may be lost",

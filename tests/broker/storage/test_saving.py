@@ -16,6 +16,7 @@ from firearrow.journal import Change
 from firearrow.testing.loop import VirtualClock, VirtualLoop, run
 from firearrow.wire.command import FieldValue
 from tests.broker.serving import Caller, Serving, calling, until
+from tests.loglines import events
 
 COUNT = 20
 
@@ -172,7 +173,7 @@ def test_a_file_that_fails_is_written_the_next_time_and_those_after_it_at_once(
             assert [state.behind for state in states] == expected
 
     asyncio.run(main())
-    assert caplog.messages == ["file can't be written: the write is retried"]
+    assert events(caplog) == ["file can't be written: the write is retried"]
     assert "the database is damaged" in caplog.text
 
 

@@ -71,6 +71,18 @@ def test_what_is_raised_says_when_to_try_again(error: Exception, level: int, sec
     assert (failure.error, failure.level, failure.seconds) == (error, level, seconds)
 
 
+@pytest.mark.parametrize(("count", "what"), [(1, "{0}"), (3, "3 messages from {0} on")])
+def test_its_failure_is_a_sentence_with_the_traceback(count: int, what: str, caplog: pytest.LogCaptureFixture) -> None:
+    async def handler(_: Any) -> None:
+        raise ValueError("bad data")
+
+    asyncio.run(registered(handler, batch=8).handle([MESSAGE] * count))
+    what = what.format(MESSAGE.message_id)
+    assert caplog.messages == [f"handler of 'T' failed for {what} (try 1): ValueError: bad data"]
+    [record] = caplog.records
+    assert record.exc_info is not None
+
+
 def test_with_batches_it_gets_lists() -> None:
     got: list[Any] = []
 

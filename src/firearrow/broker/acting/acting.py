@@ -23,7 +23,6 @@ Source: RocketMQ ``BrokerController#startService``, ``#onMinBrokerChange``, ``Br
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final, Protocol, runtime_checkable
@@ -33,6 +32,7 @@ from firearrow.broker.pulling.longpoll import HeldPulls
 from firearrow.broker.registering.registration import BrokerIdentity, Registration, addresses_of
 from firearrow.broker.replication.slavesync import SlaveSync
 from firearrow.errors import BrokerError, FirearrowError
+from firearrow.logs import Log
 from firearrow.net.access import OPEN, Access
 from firearrow.net.address import first_answer, host_and_port
 from firearrow.net.client import Client
@@ -46,7 +46,7 @@ from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import ExchangeHaInfo, MinBrokerId
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 RETRY_SECONDS: Final = 1.0  # between attempts to come online
 CALL_SECONDS_MAX: Final = 3.0

@@ -10,7 +10,6 @@ Source: RocketMQ ``AdminBrokerProcessor#lockBatchMQ``, ``#unlockBatchMQ``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Mapping
 from typing import Final
@@ -20,6 +19,7 @@ from msgspec.structs import replace
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.groups.locks import QueueLocks
 from firearrow.errors import FirearrowError, MessageError
+from firearrow.logs import Log
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.net.server import Answer, Handler, Peer
@@ -31,7 +31,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 ASK_SECONDS_MAX: Final = 1.0  # Java: AdminBrokerProcessor#lockBatchMQ
 

@@ -5,7 +5,6 @@ Source: RocketMQ's ``AdminBrokerProcessor``, ``Configuration``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -16,6 +15,7 @@ from firearrow.broker.metrics.stats import BrokerStats
 from firearrow.broker.timing.counts import TimerCounts
 from firearrow.config import changes
 from firearrow.errors import BrokerError, ConfigError
+from firearrow.logs import Log
 from firearrow.message.names import TIMER_TOPIC
 from firearrow.net.server import Steps
 from firearrow.store import TimerStore
@@ -27,7 +27,7 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import CheckQueues, FlushOffset, ReadMode, ViewBrokerStats
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 VERSION_TEXT: Final = "V5_5_0"  # the RocketMQ release with the same protocol
 _READ_AHEAD: Final = 0  # RocketMQ: LibC.MADV_NORMAL

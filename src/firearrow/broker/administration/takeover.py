@@ -14,7 +14,6 @@ Source: RocketMQ's ``TimerMessageStore#recover``, ``PopReviveService``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
@@ -28,13 +27,14 @@ from firearrow.broker.pop.records import (
 )
 from firearrow.broker.topics.table import TopicTable
 from firearrow.errors import MessageError
+from firearrow.logs import Log
 from firearrow.message import names
 from firearrow.message.model import MessageView
 from firearrow.message.properties import REAL_TOPIC
 from firearrow.message.record import decode_record
 from firearrow.store import MessageStore, OnWheel, TimerLog, on_wheel
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 RECORDS_MAX: Final = 10_000  # decoded for one kind: about 0.2 s
 

@@ -10,7 +10,6 @@ Source: RocketMQ's ``ReplicasManager``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Final, Protocol
 
@@ -18,12 +17,13 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.control.controllers import ControllerClient, Mastery, NumberFile
 from firearrow.broker.replication.switchreplicas import ReplicaState, SwitchReplicas
 from firearrow.errors import BrokerError, FirearrowError
+from firearrow.logs import Log
 from firearrow.net.tasks import TaskService
 from firearrow.store.config import StoreConfig
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 START_SECONDS_MAX: Final = 3.0  # limit of a start's wait for a role
 RETRY_SECONDS: Final = 1.0

@@ -15,7 +15,6 @@ Java: ReplicasManager#changeToMaster and #changeToSlave start and stop services 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from random import Random
@@ -40,6 +39,7 @@ from firearrow.broker.state.settings import SharedFile
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.events import Events
+from firearrow.logs import Log
 from firearrow.net.server import Answer, Peer
 from firearrow.replication.epochs import Epochs
 from firearrow.replication.proof import HaAccess
@@ -53,7 +53,7 @@ from firearrow.wire.controller_bodies import EpochOfLog, EpochsOfBroker
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.requests import Row
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 UNNUMBERED: Final = 1
 """Number of a slave before the controller has given it one; it is never sent."""

@@ -9,7 +9,6 @@ Source: RocketMQ's ``ReplicasManager``, ``BrokerOuterAPI``.
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -19,6 +18,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, ConfigError, FirearrowError
 from firearrow.files import read_newest, replace_atomically, sync_directory
+from firearrow.logs import Log
 from firearrow.net.access import Access
 from firearrow.net.address import addresses_of, first_answer, host_and_port
 from firearrow.net.client import Client
@@ -31,7 +31,7 @@ from firearrow.wire.controller_bodies import SyncStateSet
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import BrokerIdThatIsNext, MasterOfName
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 CALL_SECONDS_MAX: Final = 3.0
 APPLICATIONS_MAX: Final = 5  # for a number that another broker gets meanwhile

@@ -14,7 +14,6 @@ Source: RocketMQ ``ScheduleMessageService``, ``HookUtils#transformDelayLevelMess
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections import deque
 from contextlib import suppress
@@ -33,6 +32,7 @@ from firearrow.broker.turns import LOOK_SECONDS_MAX, TURN_STEPS_MAX, TurnService
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, DiskFull, MessageError
 from firearrow.javanumbers import INT_MAX
+from firearrow.logs import Log
 from firearrow.message import names, properties
 from firearrow.message.record import Content
 from firearrow.message.sysflag import TRANSACTION_PREPARED, TRANSACTION_ROLLBACK, transaction_type
@@ -40,7 +40,7 @@ from firearrow.services import Scheduler
 from firearrow.store import DelayLevels, MessagesArrived, MessageStore, QueueEntry
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 AHEAD_ENTRIES: Final = 256  # read at a time of each level: 40 KB
 TOPICS_LOGGED_MAX: Final = 1000  # missing topics with a line in the log, one for each

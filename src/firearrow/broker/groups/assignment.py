@@ -5,7 +5,6 @@ Source: RocketMQ's ``QueryAssignmentProcessor``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -16,6 +15,7 @@ from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, StateFile, typed
 from firearrow.errors import BrokerError, DiskFull
 from firearrow.events import Event
+from firearrow.logs import Log
 from firearrow.message import names
 from firearrow.net.server import Finished, Peer
 from firearrow.wire import fastjson
@@ -36,7 +36,7 @@ from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.pop import ANY_QUEUE
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class AssignmentProcessor:

@@ -34,7 +34,6 @@ counts as empty, as with RocketMQ.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Generator, Iterable, Mapping
 from functools import cached_property
 from pathlib import Path
@@ -49,6 +48,7 @@ from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FilterError
 from firearrow.filter.bloom import BloomFilter
 from firearrow.filter.sql import SQL_TERMS_MAX, SqlFilter, compile_sql
+from firearrow.logs import Log
 from firearrow.message.names import java_hash
 from firearrow.message.properties import ORIGIN_GROUP, RETRY_TOPIC, TAGS, finder, parse
 from firearrow.state import FILTERS
@@ -56,7 +56,7 @@ from firearrow.store import Wanted
 from firearrow.wire.client_bodies import SQL92, SubscriptionData, is_by_tags
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _origin_group: Final = finder(ORIGIN_GROUP)
 _tags: Final = finder(TAGS)

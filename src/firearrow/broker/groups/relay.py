@@ -6,7 +6,6 @@ Source: RocketMQ's ``AdminBrokerProcessor#callConsumer``, ``Broker2Client#getCon
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -14,6 +13,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.groups.clients import GroupMember
 from firearrow.broker.pulling.queries import record_at
 from firearrow.errors import BrokerError, MessageError
+from firearrow.logs import Log
 from firearrow.message.ids import decode_offset_id
 from firearrow.net.futures import Answered
 from firearrow.net.server import Answer, Peer, Steps
@@ -25,7 +25,7 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import AskConsumer, ConsumeDirectly, ConsumerStatusHeader
 from firearrow.wire.signature import SIGNING
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 ANSWER_SECONDS_MAX: Final = 10.0  # Java: Broker2Client#callClient
 STATUS_SECONDS_MAX: Final = 5.0  # Java: Broker2Client#getConsumeStatus

@@ -15,7 +15,6 @@ automatic creation is enabled (`GroupTable.find`). Each change is a new data ver
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -30,12 +29,13 @@ from firearrow.broker.state.settings import Settings
 from firearrow.clock import Clock
 from firearrow.events import Events
 from firearrow.journal import NOTHING, Change
+from firearrow.logs import Log
 from firearrow.message import names
 from firearrow.state import GROUPS
 from firearrow.wire.bodies import DataVersion
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 FILE_NAME: Final = GROUPS.file_name
 _LMQ: Final = SubscriptionGroupConfig(names.LMQ_PREFIX)

@@ -13,7 +13,6 @@ Source: RocketMQ ``LiteShardingImpl``, whose hash is Guava's ``Hashing#consisten
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from itertools import product
 from typing import Final
@@ -29,6 +28,7 @@ from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.registering.routes import Queues, TopicRoutes
 from firearrow.errors import DiskFull
 from firearrow.events import Events
+from firearrow.logs import Log
 from firearrow.message.names import java_hash, lite_parts, lite_queue
 from firearrow.services import Scheduler, Service
 from firearrow.store import MessagesArrived, QueuesDeleted
@@ -133,7 +133,7 @@ class LiteSharding:
         return queues[bucket(lite_topic, len(queues))].broker_name == self._broker_name
 
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 STEP_QUEUES: Final = 100  # visited in one turn; a millisecond
 STEP_SECONDS: Final = 0.005

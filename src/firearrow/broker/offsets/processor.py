@@ -5,7 +5,6 @@ Source: RocketMQ's ``ConsumerManageProcessor``, ``AdminBrokerProcessor#resetOffs
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from typing import Final
 
@@ -15,6 +14,7 @@ from firearrow.broker.groups.clients import ClientChannel, ConsumerGroup
 from firearrow.broker.pop.waiting import HeldPops
 from firearrow.broker.pulling.longpoll import HeldPulls
 from firearrow.errors import BrokerError
+from firearrow.logs import Log
 from firearrow.net.server import Answer, Steps
 from firearrow.store import Boundary, MessageStore
 from firearrow.wire import fastjson
@@ -26,7 +26,7 @@ from firearrow.wire.command import Response, fields_of, request
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import QueryConsumerOffset, ResetOffset, UpdateConsumerOffset
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _COMMITTED: Final = Response()
 _WAS_RESET: Final = Response(remark="Offset has been previously reset")

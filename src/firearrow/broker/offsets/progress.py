@@ -5,7 +5,6 @@ Source: RocketMQ's ``AdminBrokerProcessor``, ``ConsumerOffsetManager``.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
@@ -16,6 +15,7 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.groups.clients import ClientChannel
 from firearrow.errors import BrokerError
 from firearrow.javanumbers import LONG_MAX
+from firearrow.logs import Log
 from firearrow.message import names
 from firearrow.message.hosts import unpack_host
 from firearrow.net.server import Answer, Steps
@@ -35,7 +35,7 @@ from firearrow.wire.headers import (
     TopicsOfGroup,
 )
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 NOT_COMPARABLE: Final = LONG_MAX
 """Correction of a queue in which the compared group is behind the others."""

@@ -19,7 +19,6 @@ Source: RocketMQ ``PopBufferMergeService``.
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Mapping
@@ -36,11 +35,12 @@ from firearrow.broker.pop.revivelog import PopBatch, ReviveLog
 from firearrow.broker.pop.revivequeue import Key, OpenCheckpoint, key_of
 from firearrow.broker.turns import RETRY_SECONDS, TurnService, steps_of_turn
 from firearrow.errors import BrokerError, MessageError, PutLater, StoreError
+from firearrow.logs import Log
 from firearrow.services import Scheduler
 from firearrow.store import QueuesDeleted, TimerStore
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 EARLY_MS: Final = 1500  # a checkpoint that would stay in memory for less is written at once
 LOOK_SECONDS_MAX: Final = 1.0  # until a change of the wall clock is noticed

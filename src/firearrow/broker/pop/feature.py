@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -31,6 +30,7 @@ from firearrow.broker.pulling.coldreads import ColdReads
 from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.storage.saving import Saving
 from firearrow.broker.timing.feature import TimingFeature
+from firearrow.logs import Log
 from firearrow.net.server import BulkHandler, ConnectionClosed, Handler, Peer, Steps, WaitEnded
 from firearrow.services import Service
 from firearrow.store import MessagesArrived, QueuesDeleted, TimerStore
@@ -38,7 +38,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 ORDER_SECONDS: Final = 10.0  # between writes of the batches that are popped in order, as in RocketMQ
 ENDS: Final = frozenset(

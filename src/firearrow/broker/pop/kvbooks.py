@@ -24,7 +24,6 @@ Source: RocketMQ ``PopConsumerService``.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections import deque
 from collections.abc import Callable, Generator, Sequence
@@ -44,11 +43,12 @@ from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.turns import LOOK_SECONDS_MAX, TurnService, steps_of_turn
 from firearrow.errors import BrokerError, CorruptStore, MessageError
 from firearrow.javanumbers import INT_MAX, LONG_MAX
+from firearrow.logs import Log
 from firearrow.services import Scheduler
 from firearrow.store import TimerStore
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 REVIVE_QUEUE: Final = 0  # in handles of messages in the database, as in RocketMQ
 STEP_RECORDS: Final = 64  # records that one step moves; a millisecond

@@ -18,7 +18,6 @@ Source: RocketMQ ``PopReviveService#reviveRetry``, ``#addRetryTopicIfNotExist``,
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final, NamedTuple
 
@@ -30,6 +29,7 @@ from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.state.attributes import has_priorities
 from firearrow.errors import FirearrowError, MessageError, PutLater
+from firearrow.logs import Log
 from firearrow.message import names, properties
 from firearrow.message.record import Content, decode_content, has_crc_property
 from firearrow.message.sysflag import HOSTS_V6_MASK
@@ -39,7 +39,7 @@ from firearrow.store import QueueEntry
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 ENTRIES_AHEAD: Final = 32  # of a queue in one read: a pop gives as many messages
 

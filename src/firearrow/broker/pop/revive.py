@@ -18,7 +18,6 @@ Source: RocketMQ ``PopReviveService``.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable
 from heapq import heappop, heappush, heapreplace
@@ -34,12 +33,13 @@ from firearrow.broker.pop.revivequeue import LATE_MS, OpenCheckpoint, ReviveQueu
 from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.turns import LOOK_SECONDS_MAX, RETRY_SECONDS, TURN_SECONDS, TurnService
 from firearrow.errors import BrokerError, MessageError, StoreError
+from firearrow.logs import Log
 from firearrow.message import names
 from firearrow.message.names import REVIVE_GROUP
 from firearrow.services import Scheduler
 from firearrow.store import MessagesArrived
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 TURN_STEPS_MAX: Final = 64  # of reading, and of redelivery, for a clock that stands still during a turn
 GATHER_SECONDS: Final = 0.25  # from the arrival of a record until it is read with those behind it

@@ -17,7 +17,6 @@ Source: RocketMQ ``PopReviveService#consumeReviveMessage``.
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from typing import Final, NamedTuple
 
@@ -32,12 +31,13 @@ from firearrow.broker.pop.records import (
     checkpoint_of,
 )
 from firearrow.errors import MessageError, StoreError
+from firearrow.logs import Log
 from firearrow.message import properties
 from firearrow.message.names import tag_code
 from firearrow.message.record import Content
 from firearrow.store import MessageStore
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 LATE_MS: Final = 2000  # an acknowledgement may be late by this; Java: ackTimeInterval + SECOND
 READ_RECORDS: Final = 16  # in a step: some 0.3 ms

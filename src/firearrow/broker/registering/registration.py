@@ -11,7 +11,6 @@ Source of the rules: RocketMQ's ``BrokerController#registerBrokerAll``, ``Broker
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Collection, Coroutine, Iterable
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.broker.state.settings import Settings
 from firearrow.broker.topics.table import TopicTable
 from firearrow.errors import FirearrowError
+from firearrow.logs import Log
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.net.tasks import Tasks
@@ -37,7 +37,7 @@ from firearrow.wire.bodies import (
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 PERIOD_MS_MIN: Final = 10_000
 PERIOD_MS_MAX: Final = 60_000  # half of the lease that a name server gives

@@ -9,7 +9,6 @@ Source: RocketMQ's ``TopicRouteInfoManager``, ``MQClientInstance#topicRouteData2
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -19,6 +18,7 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.topics.table import TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, TopicNotFound
+from firearrow.logs import Log
 from firearrow.net.access import OPEN, Access
 from firearrow.net.address import first_answer
 from firearrow.net.client import Client
@@ -30,7 +30,7 @@ from firearrow.wire.client_bodies import MessageQueue
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 TOPICS_MAX: Final = 10_000  # in the cache; beyond, the longest unused is dropped
 ASKED_MAX: Final = 1_000  # requests in flight; beyond, routes of other topics are unknown

@@ -8,7 +8,6 @@ receives a send.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -17,6 +16,7 @@ from firearrow.broker.events import TopicMade
 from firearrow.broker.registering.registration import addresses_of
 from firearrow.broker.state.settings import Settings
 from firearrow.errors import FirearrowError, TopicNotFound
+from firearrow.logs import Log
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.net.access import OPEN, Access
 from firearrow.net.address import first_answer
@@ -26,7 +26,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import MASTER_ID, ClusterInfo, TopicConfig
 from firearrow.wire.codes import RequestCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 WAITING_MAX: Final = 10_000
 """Limit of the topics that wait for their spreading; further ones are not created on other masters."""

@@ -6,7 +6,6 @@ Source of the rules: RocketMQ ``BrokerStartup``, ``DefaultHAService``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Mapping
 from typing import Final
 
@@ -14,6 +13,7 @@ from firearrow.broker.config import BrokerConfig
 from firearrow.clock import Clock
 from firearrow.errors import CannotListen, ConfigError
 from firearrow.events import Event
+from firearrow.logs import Log
 from firearrow.net.listening import listen, port_of
 from firearrow.replication.fetching import History, LogSource
 from firearrow.replication.master import Master, SlaveConnection
@@ -25,7 +25,7 @@ from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaStatus
 from firearrow.wire.bodies import MASTER_ID
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 SLAVE: Final = "SLAVE"
 SYNC_MASTER: Final = "SYNC_MASTER"

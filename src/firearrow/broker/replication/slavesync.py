@@ -34,7 +34,6 @@ Source: RocketMQ ``SlaveSynchronize``, ``BrokerOuterAPI``, whose last page may l
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
@@ -57,6 +56,7 @@ from firearrow.broker.topics.table import TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FirearrowError, RemoteProtocolError
 from firearrow.events import Event
+from firearrow.logs import Log
 from firearrow.message import names
 from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
@@ -70,7 +70,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 WHOLE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 3.0

@@ -21,7 +21,6 @@ consumer that died before its commit would get the same messages again.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -42,6 +41,7 @@ from firearrow.clock import Clock
 from firearrow.errors import MessageError
 from firearrow.events import Event, Events
 from firearrow.journal import Change
+from firearrow.logs import Log
 from firearrow.net.server import Answer, ConnectionClosed, Finished, Handler, Peer
 from firearrow.services import Alarm, Service
 from firearrow.wire import fastjson
@@ -50,7 +50,7 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import FollowState
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 HOLD_SECONDS: Final = 15.0  # then a slave gets an answer without changes, and asks again
 ASK_SECONDS_MAX: Final = 60.0  # limit for a slave to apply its last answer; then it counts no more

@@ -6,7 +6,6 @@ Source of the rules: RocketMQ ``AutoSwitchHAService``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +16,7 @@ from firearrow.broker.replication.replicas import FollowedSlave, Replicas
 from firearrow.clock import Clock
 from firearrow.errors import CannotListen
 from firearrow.events import Event
+from firearrow.logs import Log
 from firearrow.net.listening import listen, port_of
 from firearrow.replication.epochs import Epochs
 from firearrow.replication.fetching import History
@@ -29,7 +29,7 @@ from firearrow.services import Service
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 @dataclass(slots=True)

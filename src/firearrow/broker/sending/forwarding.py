@@ -18,7 +18,6 @@ Source: RocketMQ ``EscapeBridge``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Generator, Mapping, Sequence
 from random import Random
 from typing import Final, NamedTuple
@@ -34,6 +33,7 @@ from firearrow.broker.topics.table import TopicTable
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, FirearrowError, MessageError, PutLater, StoreError
 from firearrow.events import Events
+from firearrow.logs import Log
 from firearrow.message import names, properties
 from firearrow.message.sysflag import HOSTS_V6_MASK, TRANSACTION_PREPARED, transaction_type
 from firearrow.net.access import OPEN, Access
@@ -49,7 +49,7 @@ from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import SendMessageV2
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 SEND_SECONDS_MAX: Final = 3.0  # Java: EscapeBridge#SEND_TIMEOUT
 ANSWER_SECONDS_MAX: Final = 2 * SEND_SECONDS_MAX

@@ -9,7 +9,6 @@ state. A thread writes the file itself from time to time, and a stop writes it.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Collection, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Protocol, TypeVar
@@ -20,10 +19,11 @@ from firearrow.errors import ConfigError, DiskFull
 from firearrow.events import Event
 from firearrow.files import GENERATIONS, replace_atomically
 from firearrow.journal import Change, Journal
+from firearrow.logs import Log
 from firearrow.state import read_json
 from firearrow.wire import fastjson
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 

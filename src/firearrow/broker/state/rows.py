@@ -6,7 +6,6 @@ Format: ``firearrow.state``.
 from __future__ import annotations
 
 import errno
-import logging
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -16,13 +15,14 @@ from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, Rest,
 from firearrow.database import DEFAULT, Database, FamilyOptions, MiB, families_of
 from firearrow.errors import ConfigError, CorruptStore
 from firearrow.journal import Change
+from firearrow.logs import Log
 from firearrow.state import VERSION_FAMILY, VERSION_KEY, Row, StatePart, newest, rows_of
 from firearrow.wire import fastjson
 
 _BUFFER_BYTES: Final = 4 * MiB
 _OPEN_FILES_MAX: Final = 64
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class Rows:

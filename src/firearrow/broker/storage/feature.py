@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Final
 
@@ -13,6 +12,7 @@ from firearrow.broker.metrics.stats import SAMPLE_SECONDS
 from firearrow.broker.state.persistence import StateFile
 from firearrow.broker.storage.saving import Confirming, Saving, SavingService, SyncedState
 from firearrow.errors import FirearrowError
+from firearrow.logs import Log
 from firearrow.net.tasks import SerialWorker
 from firearrow.replication.fetching import LogSource
 from firearrow.services import Service
@@ -99,7 +99,7 @@ class CatchingUp:
 # a thread.
 
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 WAITING_MAX: Final = 1024
 """Records that are still to request; a store with more damage has another problem."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from bisect import bisect_left
 from typing import Final
 
@@ -11,10 +10,11 @@ from firearrow.broker.delaying.redelivery import stated_due_ms
 from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.pop.revivelog import go_on_behind_pops
 from firearrow.broker.topics.table import TopicTable
+from firearrow.logs import Log
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.store import MessageStore
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 TOLD_SECONDS: Final = 30.0  # maximum age of the offsets of a slave in controller mode
 ACTS_SECONDS: Final = 90.0  # and of those of a slave that acts for its master

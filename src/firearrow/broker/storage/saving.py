@@ -12,7 +12,6 @@ the interpreter at each system call, and got it back half a millisecond later ea
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
@@ -20,6 +19,7 @@ from types import MappingProxyType
 from typing import Final, Protocol
 
 from firearrow.broker.state.persistence import Rest, StateFile
+from firearrow.logs import Log
 from firearrow.net.gathering import Answers as BulkAnswers
 from firearrow.net.server import FINISHED, Answer, BulkHandler, Finished, Handler, Peer, PeerRequest, Steps
 from firearrow.services import Alarm, Scheduler, Service
@@ -27,7 +27,7 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 WRITE_SECONDS: Final = 1.0
 REST_SECONDS: Final = 0.003

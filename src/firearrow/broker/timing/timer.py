@@ -26,7 +26,6 @@ Source: RocketMQ ``HookUtils#handleScheduleMessage``, ``TimerMessageStore``.
 
 from __future__ import annotations
 
-import logging
 import math
 import re
 from array import array
@@ -48,6 +47,7 @@ from firearrow.broker.timing.recalls import Recall, identity_of, recall_by, reca
 from firearrow.broker.turns import RoundService, Steps
 from firearrow.errors import BrokerError, MessageError, StoreError
 from firearrow.javanumbers import INT_MAX
+from firearrow.logs import Log
 from firearrow.message import names, properties
 from firearrow.message.model import MessageView
 from firearrow.message.sysflag import TRANSACTION_COMMIT, TRANSACTION_NONE, transaction_type
@@ -69,7 +69,7 @@ from firearrow.store import (
 from firearrow.store.config import StoreConfig
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 STEP_MESSAGES: Final = 192  # some 6 ms: requests wait for no longer at a time
 STEP_UNITS: Final = 4096  # of a slot that is read

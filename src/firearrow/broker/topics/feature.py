@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final
@@ -15,6 +14,7 @@ from firearrow.broker.state.persistence import CONFIG_DIRECTORY, StateFile
 from firearrow.broker.storage.reconciling import adopt_queues
 from firearrow.broker.topics.processor import TopicAdminProcessor
 from firearrow.errors import ConfigError
+from firearrow.logs import Log
 from firearrow.state import read_json, table_of
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import RequestCode
@@ -89,7 +89,7 @@ def topic_handlers(context: BrokerContext) -> Handlers:
 # Source: RocketMQ's ``TopicQueueMappingManager``, ``CompactionStore``.
 
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 MAPPINGS: Final = "topicQueueMapping.json"
 

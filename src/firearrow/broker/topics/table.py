@@ -20,7 +20,6 @@ system flag is 1 for a topic of a unit, 2 for one with subscribers of a unit.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -36,12 +35,13 @@ from firearrow.broker.topics.deleted import DeletedTopics
 from firearrow.clock import Clock
 from firearrow.events import Events
 from firearrow.journal import NOTHING, Change
+from firearrow.logs import Log
 from firearrow.message import names
 from firearrow.state import TOPICS
 from firearrow.store import QueuesLeft
 from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, QUEUE_TYPE, DataVersion, TopicConfig
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 FILE_NAME: Final = TOPICS.file_name
 

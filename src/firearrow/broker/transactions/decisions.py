@@ -11,7 +11,6 @@ Source: RocketMQ ``TransactionalMessageServiceImpl#batchSendOpMessage``, ``#getO
 
 from __future__ import annotations
 
-import logging
 import re
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -22,11 +21,12 @@ from firearrow.broker.state.settings import Settings
 from firearrow.broker.transactions.halves import OP_TOPIC, QUEUE_ID
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, DiskFull, MessageError, StoreError
+from firearrow.logs import Log
 from firearrow.message import properties
 from firearrow.message.model import MessageView
 from firearrow.services import Alarm, Scheduler
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 KNOWN_BEFORE_MAX: Final = 1 << 24
 """Decided halves in memory behind which the half queue has moved on, in case their producer decides again: 2 MiB of

@@ -10,7 +10,6 @@ if the file can't be read, the counts begin at 0.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
 from copy import copy
 from pathlib import Path
@@ -22,11 +21,12 @@ from firearrow.broker.state.persistence import CONFIG_DIRECTORY, JsonFile, Rest,
 from firearrow.clock import Clock
 from firearrow.errors import ConfigError
 from firearrow.files import replace_atomically
+from firearrow.logs import Log
 from firearrow.store import QueuesDeleted
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 FILE_NAME: Final = "transactionMetrics"
 _TABLE: Final = "transactionCount"

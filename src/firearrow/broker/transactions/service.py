@@ -25,7 +25,6 @@ Source: RocketMQ ``TransactionalMessageServiceImpl``, ``TransactionalMessageChec
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -61,6 +60,7 @@ from firearrow.broker.transactions.halves import (
 from firearrow.broker.transactions.opencounts import OpenCounts
 from firearrow.broker.turns import RoundService, Steps
 from firearrow.errors import BrokerError, MessageError
+from firearrow.logs import Log
 from firearrow.message import properties
 from firearrow.message.model import MessageView
 from firearrow.message.names import TRANS_GROUP
@@ -69,7 +69,7 @@ from firearrow.services import Scheduler
 from firearrow.store import ConsumeQueue, committed_halves
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 COPIES_KNOWN_MAX: Final = 200_000
 """Checked halves whose last copy is known, some 20 MB. When an answer for an earlier copy decides one of them, the op

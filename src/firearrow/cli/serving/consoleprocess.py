@@ -7,7 +7,6 @@ process is a child, so that pages take nothing from the broker's event loop, and
 from __future__ import annotations
 
 import asyncio
-import logging
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
@@ -15,10 +14,11 @@ from importlib.util import find_spec
 from typing import Final
 
 from firearrow.errors import MissingPackage
+from firearrow.logs import Log
 from firearrow.net.address import endpoint
 from firearrow.net.tasks import Tasks
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8088

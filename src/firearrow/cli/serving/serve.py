@@ -21,7 +21,6 @@ import asyncio
 import dataclasses
 import faulthandler
 import gc
-import logging
 import os
 import platform
 import resource
@@ -42,6 +41,7 @@ from firearrow.cli.serving.settings import ServerPlan, reachable
 from firearrow.cli.serving.standardinput import call_at_end
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import CannotListen, ConfigError, FirearrowError
+from firearrow.logs import Log
 from firearrow.machine import slow_build
 from firearrow.net.address import endpoint, host_and_port
 
@@ -65,7 +65,7 @@ SWITCH_SECONDS = 0.0005
 LARGEST_BLOCK_BYTES = 4 * 1024 * 1024
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 class CannotServe(FirearrowError):

@@ -12,7 +12,6 @@ killed, the end of its pipes stops them.
 from __future__ import annotations
 
 import asyncio
-import logging
 import sys
 from asyncio.subprocess import PIPE, Process
 from collections.abc import Callable, Sequence
@@ -24,10 +23,11 @@ import msgspec
 
 from firearrow.cli.serving.brokerprocesses import FAILED, BrokerPlan, BrokerProcess, ControlFile, ProcessPlan
 from firearrow.errors import ConfigError, FirearrowError
+from firearrow.logs import Log
 from firearrow.net.address import host_and_port
 from firearrow.net.tasks import Tasks
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 FIRST_WAIT_SECONDS: Final = 1.0
 WAIT_SECONDS_MAX: Final = 30.0

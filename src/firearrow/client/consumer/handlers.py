@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
@@ -21,10 +20,11 @@ from firearrow.client.message import Message
 from firearrow.client.session.portal import leave_signals, leaving_signals
 from firearrow.client.tracing.tracer import ConsumeTrace
 from firearrow.errors import ClientError, ConfigError
+from firearrow.logs import Log
 from firearrow.net.tasks import is_cancelled
 from firearrow.wire.client_bodies import SubscriptionData
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 CONCURRENCY: Final = 20  # the thread count of RocketMQ's clients
 BATCH_MAX: Final = 1024  # limit of RocketMQ's consumeMessageBatchMaxSize
@@ -134,13 +134,18 @@ def failure_of(messages: Sequence[Message], error: BaseException) -> Failure:
     """
     if isinstance(error, asyncio.CancelledError) and is_cancelled():
         raise error
-    first = messages[0]
+    first, count = messages[0], len(messages)
+    what = first.message_id if count == 1 else f"{count} messages from {first.message_id} on"
     log.warning(
         "handler failed",
+        sentence=(
+            f"handler of {first.topic!r} failed for {what} (try {first.reconsume_times + 1}): "
+            f"{type(error).__name__}: {error}"
+        ),
         extra={
             "topic": first.topic,
             "message_id": first.message_id,
-            "messages": len(messages),
+            "messages": count,
             "reconsume_times": first.reconsume_times,
             "error": f"{type(error).__name__}: {error}",
         },

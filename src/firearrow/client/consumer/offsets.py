@@ -9,7 +9,6 @@ Source: RocketMQ's ``RemoteBrokerOffsetStore``, ``LocalFileOffsetStore``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Final, Protocol
@@ -19,10 +18,11 @@ from firearrow.client.consumer.subscription import NONE_STORED
 from firearrow.client.queues import Queue
 from firearrow.errors import FirearrowError
 from firearrow.files import read_newest, replace_atomically
+from firearrow.logs import Log
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import MessageQueue, ResetOffsets
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 PERSIST_SECONDS: Final = 5.0
 PERSIST_FIRST_SECONDS: Final = 10.0
@@ -102,7 +102,11 @@ class BrokerOffsets:
             try:
                 await self._calls.commit(queue, queue_offset)
             except (OSError, FirearrowError) as error:
-                log.warning("offset is not committed", extra={**queue.fields, "error": error})
+                log.warning(
+                    "offset is not committed",
+                    sentence=f"offset {queue_offset} of {queue.words} is not committed: {error}",
+                    extra={**queue.fields, "error": error},
+                )
             else:
                 self._told[queue] = queue_offset, asyncio.get_running_loop().time()
 

@@ -10,7 +10,6 @@ Source: RocketMQ's ``RebalanceImpl``, ``RebalanceService``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Final
 
@@ -18,10 +17,11 @@ from firearrow.client.consumer.member import Member
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import subscribe_queues
 from firearrow.errors import FirearrowError, TopicNotFound
+from firearrow.logs import Log
 from firearrow.wire.allocation import Strategy
 from firearrow.wire.client_bodies import PULL, MessageQueue
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 REBALANCE_SECONDS: Final = 20.0
 FAILED_SECONDS: Final = 1.0

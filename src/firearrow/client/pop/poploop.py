@@ -8,7 +8,6 @@ Source: RocketMQ's ``DefaultMQPushConsumerImpl#popMessage``, ``ConsumeMessagePop
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final
 
@@ -20,11 +19,12 @@ from firearrow.client.pop.popcalls import PopCalls, PopOptions, handle_of
 from firearrow.client.pull.pullloop import FAILED_SECONDS, FLOW_CONTROL_SECONDS, FULL_SECONDS, PAUSED_SECONDS
 from firearrow.client.queues import Queue
 from firearrow.errors import BrokerError, FirearrowError
+from firearrow.logs import Log
 from firearrow.net.tasks import Tasks
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.pop import Handle
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 ACKS_MAX: Final = 1024  # of one request
 
@@ -87,7 +87,11 @@ class PopQueue:
     async def _failed_to_pop(self, error: Exception) -> None:
         busy = isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL
         if not busy:
-            log.warning("queue can't be popped", extra={**self.queue.fields, "error": error})
+            log.warning(
+                "queue can't be popped",
+                sentence=f"group {self._member.group!r} can't pop {self.queue.words}: {error}",
+                extra={**self.queue.fields, "error": error},
+            )
         await asyncio.sleep(FLOW_CONTROL_SECONDS if busy else FAILED_SECONDS)
 
     def _take(self, messages: list[Message], wanted: list[Message]) -> None:
@@ -145,7 +149,14 @@ class PopQueue:
             age_ms = self._member.calls.session.clock.now_ms() - message.view.born_timestamp_ms
             seconds = exhausted_delay_seconds(age_ms, self._delays)
         if seconds is None:
-            log.warning("message is given up", extra={"message_id": message.message_id})
+            log.warning(
+                "message is given up",
+                sentence=(
+                    f"message {message.message_id} of {message.topic!r} is given up after try "
+                    f"{message.reconsume_times + 1}"
+                ),
+                extra={"message_id": message.message_id},
+            )
             self._ack([message])
             return
         try:

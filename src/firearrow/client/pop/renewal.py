@@ -8,7 +8,6 @@ may be long. It pops from all brokers of a consumer at once, so no message waits
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
@@ -19,9 +18,10 @@ from firearrow.client.pop.popcalls import GONE
 from firearrow.client.pop.simpleconsumer import WAIT_SECONDS, SimpleConsumer
 from firearrow.client.queues import Queue
 from firearrow.errors import BrokerError, ConfigError, FirearrowError
+from firearrow.logs import Log
 from firearrow.net.tasks import RunningTask, Tasks
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 INVISIBLE_MIN: Final = timedelta(seconds=1)
 ROUNDS: Final = 3  # in an invisible time, so two renewals may fail

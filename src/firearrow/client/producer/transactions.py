@@ -16,7 +16,6 @@ Source: RocketMQ's ``DefaultMQProducerImpl#sendMessageInTransaction``, ``#checkT
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Mapping
 from enum import IntEnum
 from types import TracebackType
@@ -27,6 +26,7 @@ from firearrow.client.producer.drafts import Receipt, SendStatus
 from firearrow.client.session.answers import read_number
 from firearrow.client.session.session import Session
 from firearrow.errors import ClientError
+from firearrow.logs import Log
 from firearrow.message import properties as keys_of
 from firearrow.message.ids import decode_offset_id
 from firearrow.message.record import decode_record
@@ -34,7 +34,7 @@ from firearrow.net.client import ServerRequest
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 PREPARED: Final[Mapping[str, str]] = {keys_of.TRANSACTION_PREPARED: "true"}
 

@@ -9,7 +9,6 @@ Source: RocketMQ's ``DefaultMQPushConsumerImpl#pullMessage``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from typing import Final
 
@@ -20,10 +19,11 @@ from firearrow.client.message import Message
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import MASTER
 from firearrow.errors import BrokerError, FirearrowError
+from firearrow.logs import Log
 from firearrow.wire.client_bodies import SubscriptionData
 from firearrow.wire.codes import ResponseCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 FAILED_SECONDS: Final = 1.0  # after a failed pull
 FULL_SECONDS: Final = 0.05  # between looks at a full cache, unless it gets room before
@@ -73,8 +73,7 @@ class PushPuller:
     async def _failed(self, error: Exception) -> None:
         busy = isinstance(error, BrokerError) and error.code == ResponseCode.FLOW_CONTROL
         if not busy:
-            fields = {**self._assigned.queue.fields, "error": error}
-            log.warning("queue can't be pulled", extra=fields)
+            _not_pulled(self._member, self._assigned.queue, error)
         await asyncio.sleep(FLOW_CONTROL_SECONDS if busy else FAILED_SECONDS)
 
     async def _is_held_up(self) -> bool:
@@ -139,10 +138,7 @@ class PushPuller:
     async def _give_up(self, pulled: PullResult) -> None:
         """Restart at the broker's offset, since the queue does not hold this one."""
         member, queue = self._member, self._assigned.queue
-        log.warning(
-            "queue continues at another offset",
-            extra={**queue.fields, "offset": self._offset, "next_offset": pulled.next_offset},
-        )
+        _moved(queue, self._offset, pulled.next_offset)
         self._assigned.is_dropped = True
         member.offsets.freeze(queue, pulled.next_offset)
         await member.store.write({queue: pulled.next_offset})
@@ -229,7 +225,7 @@ class PollPuller:
                 lite=True,
             )
         except (OSError, FirearrowError) as error:
-            log.warning("queue can't be pulled", extra={**queue.fields, "error": error})
+            _not_pulled(self._member, queue, error)
             self._broker_id = MASTER
             await asyncio.sleep(FAILED_SECONDS)
             return offset
@@ -247,8 +243,7 @@ class PollPuller:
         if assigned.is_dropped:
             return
         if pulled.code == ResponseCode.PULL_OFFSET_MOVED:
-            fields = {**assigned.queue.fields, "offset": offset, "next_offset": pulled.next_offset}
-            log.warning("queue continues at another offset", extra=fields)
+            _moved(assigned.queue, offset, pulled.next_offset)
             if pulled.next_offset < offset:  # an administrator has reset it, or the queue has lost its end
                 self._went_back(assigned.queue, pulled.next_offset)
                 return
@@ -257,3 +252,22 @@ class PollPuller:
             self._arrived(self, fresh)
         elif not len(assigned.cache):
             self.position = pulled.next_offset
+
+
+# --- log lines ---
+
+
+def _not_pulled(member: Member, queue: Queue, error: Exception) -> None:
+    log.warning(
+        "queue can't be pulled",
+        sentence=f"group {member.group!r} can't pull {queue.words}: {error}",
+        extra={**queue.fields, "error": error},
+    )
+
+
+def _moved(queue: Queue, offset: int, next_offset: int) -> None:
+    log.warning(
+        "queue continues at another offset",
+        sentence=f"{queue.words} continues at offset {next_offset}, since it does not hold {offset}",
+        extra={**queue.fields, "offset": offset, "next_offset": next_offset},
+    )

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from typing import Final, TypeVar
 
@@ -11,6 +10,7 @@ from firearrow.client.queues import NOT_STORED, Bound, Mark, Queue, RecordTimes
 from firearrow.client.routing.routes import Routes
 from firearrow.client.session.answers import read_body, read_number
 from firearrow.errors import BrokerError, MessageError, RemoteProtocolError, TopicNotFound
+from firearrow.logs import Log
 from firearrow.message.model import MessageView
 from firearrow.message.record import iter_records
 from firearrow.net.client import Client
@@ -21,7 +21,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 IN_FLIGHT_MAX: Final = 256  # requests about queues
 

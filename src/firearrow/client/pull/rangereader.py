@@ -11,7 +11,6 @@ Messages that retention has deleted meanwhile are either an error or skipped, an
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from contextlib import suppress
 from dataclasses import dataclass
@@ -20,13 +19,14 @@ from typing import Final, Protocol
 from firearrow.client.queues import Queue, Span
 from firearrow.client.session.answers import read_number
 from firearrow.errors import MAY_PASS, BrokerError, DataLost, RemoteProtocolError
+from firearrow.logs import Log
 from firearrow.net.client import Client
 from firearrow.net.futures import Pending
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 AHEAD: Final = 16  # pulls in flight: at 256 KiB an answer, 4 MiB
 STRETCH_FIRST: Final = 32  # limit of an answer of an unchanged broker

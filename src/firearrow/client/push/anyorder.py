@@ -6,7 +6,6 @@ There are no tasks for messages: a bounded set of workers takes them from one qu
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import repeat
@@ -16,9 +15,10 @@ from firearrow.client.consumer.handlers import Delivery, Failure, HandlerRegistr
 from firearrow.client.consumer.member import AssignedQueue, Member
 from firearrow.client.message import Message
 from firearrow.errors import FirearrowError
+from firearrow.logs import Log
 from firearrow.net.tasks import RunningTask, Tasks
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 TURN_MESSAGES: Final = 64
 """Messages of handlers that never wait, before the loop has its turn. With 16, each message cost half as much again,
@@ -279,7 +279,11 @@ class QueueSource:
             await member.calls.send_back(message, level, member.reconsume_times_max)
         except (OSError, FirearrowError) as error:
             fields = {**message.queue.fields, "message_id": message.message_id, "error": error}
-            log.warning("message can't be sent back", extra=fields)
+            log.warning(
+                "message can't be sent back",
+                sentence=f"message {message.message_id} of {message.topic!r} can't be sent back: {error}",
+                extra=fields,
+            )
             return await self._is_copied(message)
         return True
 

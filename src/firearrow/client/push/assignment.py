@@ -11,7 +11,6 @@ Source: RocketMQ's ``RebalancePushImpl``, ``RebalanceImpl#updateProcessQueueTabl
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Iterable
 from typing import Final
@@ -27,10 +26,11 @@ from firearrow.client.pull.pullloop import PushPuller
 from firearrow.client.push.anyorder import QueueSource, Workers
 from firearrow.client.push.inorder import LOCK_EVERY_SECONDS, LOCK_FIRST_SECONDS, InOrder
 from firearrow.client.queues import Queue
+from firearrow.logs import Log
 from firearrow.message.names import is_retry
 from firearrow.net.tasks import RunningTask, Tasks
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 SILENT_SECONDS_MAX: Final = 120.0  # after which a queue without pulls starts again
 CONSUMING_SECONDS_MAX: Final = 0.5  # for a handler in order, before this client keeps its queue for now

@@ -9,7 +9,6 @@ Source: RocketMQ's ``ConsumeMessageOrderlyService``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final
@@ -19,8 +18,9 @@ from firearrow.client.consumer.member import AssignedQueue, Member
 from firearrow.client.message import Message
 from firearrow.client.queues import Queue
 from firearrow.errors import FirearrowError
+from firearrow.logs import Log
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 LOCK_EVERY_SECONDS: Final = 20.0
 LOCK_FIRST_SECONDS: Final = 1.0

@@ -17,7 +17,6 @@ before it commits: see `firearrow.client.idempotence`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
@@ -48,6 +47,7 @@ from firearrow.client.session.session import Session, SessionOptions
 from firearrow.client.tracing.tracer import ConsumeTrace, Tracer
 from firearrow.clock import HOUR_MS
 from firearrow.errors import BrokerError, ClientError, ConfigError, NotPermitted, TopicNotFound
+from firearrow.logs import Log
 from firearrow.message.names import TRACE_TOPIC
 from firearrow.net.tasks import Tasks
 from firearrow.wire import fastjson
@@ -63,7 +63,7 @@ from firearrow.wire.client_bodies import (
 )
 from firearrow.wire.codes import RequestCode
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 H = TypeVar("H", bound=Handler)
 

@@ -7,7 +7,6 @@ changes. Concurrent callers that need the same route share one request.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Awaitable, Callable
 from typing import Final
 
@@ -15,10 +14,11 @@ import msgspec
 
 from firearrow.client.routing.queues import broker_addresses
 from firearrow.errors import FirearrowError, TopicNotFound
+from firearrow.logs import Log
 from firearrow.net.tasks import Tasks
 from firearrow.wire.bodies import Route
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 RouteListener = Callable[[str, Route], None]
 

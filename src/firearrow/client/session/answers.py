@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 from typing import TypeVar
 
 from firearrow.errors import MessageError, RemoteProtocolError
+from firearrow.logs import Log
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import Route
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 B = TypeVar("B")
 

@@ -6,11 +6,11 @@ without a handler as RocketMQ's clients do: code 1 for an unknown group.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, Final
 
 from firearrow.errors import BrokerError, FirearrowError, MessageError
+from firearrow.logs import Log
 from firearrow.message import properties as keys_of
 from firearrow.message.record import decode_record
 from firearrow.net.client import Handler, ServerRequest
@@ -19,7 +19,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 ANY_GROUP: Final = ""
 

@@ -13,7 +13,6 @@ and consumers (the heartbeat, 34), and at the end it unregisters them (35). It d
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
@@ -29,6 +28,7 @@ from firearrow.client.session.identity import Fingerprints, UniqueIds, client_id
 from firearrow.client.session.inbound import ANY_GROUP, InboundRequests, Replying
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError, ClientError, ConfigError, FirearrowError, NotPermitted
+from firearrow.logs import Log
 from firearrow.message.names import validate_group, with_namespace, without_namespace
 from firearrow.net.access import Access, Tls
 from firearrow.net.address import addresses_of
@@ -42,7 +42,7 @@ from firearrow.wire.command import NO_FIELDS, FieldValue
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.signature import Credentials
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 T = TypeVar("T")
 
@@ -409,7 +409,11 @@ class Session:
             if self._prints is not None:
                 self._prints.answered(address, body, answer.ext or {})
         except (OSError, FirearrowError) as error:
-            log.warning("heartbeat failed", extra={"address": address, "error": error})
+            log.warning(
+                "heartbeat failed",
+                sentence=f"heartbeat to {address} failed: {error}",
+                extra={"address": address, "error": error},
+            )
             return error
         finally:
             self._beating[address] -= 1

@@ -9,7 +9,6 @@ Source: RocketMQ's ``AsyncTraceDispatcher``.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from itertools import islice
@@ -23,11 +22,12 @@ from firearrow.client.session.session import Session
 from firearrow.client.tracing import records as tracerecords
 from firearrow.client.tracing.records import ConsumeReturnType, Record, SendKind, sub_after, sub_before
 from firearrow.errors import FirearrowError
+from firearrow.logs import Log
 from firearrow.message import properties as keys_of
 from firearrow.message.names import TRACE_TOPIC
 from firearrow.message.sysflag import TRANSACTION_PREPARED
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 HELD_MAX: Final = 16_384  # records of about 500 bytes: a second of sends. Java has 2048
 BATCH_MAX: Final = 20  # records in a message

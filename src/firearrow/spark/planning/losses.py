@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping, Sequence
 
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import DataLost
+from firearrow.logs import Log
 from firearrow.spark.offsets import Loss, plan, require_whole
 from firearrow.spark.options import ReadOptions
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 
 def lost(reading: ReadOptions, what: str, cause: Exception | None = None) -> None:

@@ -7,7 +7,6 @@ their stored form, which the file source reads too, so the rows are the same.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -34,6 +33,7 @@ from firearrow.errors import (
     RemoteProtocolError,
     TopicNotFound,
 )
+from firearrow.logs import Log
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.spark.access import Cluster
 from firearrow.spark.columns.recordbatches import Batches
@@ -46,7 +46,7 @@ from firearrow.wire.bodies import PERM_READ, Route, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 Answer = TypeVar("Answer")
 

@@ -7,7 +7,6 @@ entry. A record that is in no file is reported. With ``visibility=log`` every re
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -19,6 +18,7 @@ from pyspark.sql.datasource import InputPartition
 
 from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
+from firearrow.logs import Log
 from firearrow.message.names import SCHEDULE_TOPIC, is_lmq, tag_code
 from firearrow.spark.columns.recordbatches import Batches, Parts, QueueBatches
 from firearrow.spark.options import Options, Range
@@ -39,7 +39,7 @@ from firearrow.store.reading.storage import StoreFile
 from firearrow.store.reading.undispatched import NO_EXTENT, Extent
 from firearrow.store.scan import Ints
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _STRETCHES_MAX = 10_000  # places of a key in one topic; a search for more does not pay
 _TAG_CODE_MIN = -(1 << 31)  # a lower one is no hash, but a place in another file

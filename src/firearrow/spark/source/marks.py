@@ -16,7 +16,6 @@ Messages that retention has deleted cannot be compared, and count as recognized.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -24,10 +23,11 @@ from typing import Final, NamedTuple
 
 from firearrow.client.queues import Bound, Mark, Queue, Span
 from firearrow.errors import ConfigError, DataLost
+from firearrow.logs import Log
 from firearrow.spark.offsets import Loss
 from firearrow.spark.source.origin import LoggedOrigin, Origin
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 LOOKS_MAX: Final = 8  # at messages of one log, before it counts as another log
 

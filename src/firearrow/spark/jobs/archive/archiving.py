@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import functools
 import itertools
-import logging
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -37,6 +36,7 @@ from pyspark.sql.datasource import InputPartition
 from firearrow.client.queues import Bound, Mark, Queue, Span
 from firearrow.config.kinds import MiB
 from firearrow.errors import ConfigError, CorruptStore, DataLost
+from firearrow.logs import Log
 from firearrow.spark import offsets
 from firearrow.spark.jobs.archive.delta import (
     Archive,
@@ -70,7 +70,7 @@ from firearrow.spark.tables import MESSAGES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 Source = Callable[[], Origin]
 """Function that opens an origin, on the driver and in each worker; must be picklable."""

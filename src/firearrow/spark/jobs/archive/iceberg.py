@@ -23,7 +23,6 @@ are off for these tables (``commit.retry.num-retries``).
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
@@ -33,6 +32,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from firearrow.errors import ConfigError, StoreLocked
+from firearrow.logs import Log
 from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive, State, column_identity
 from firearrow.spark.jobs.archive.parquet import UNMEASURED
 from firearrow.spark.tables import MESSAGES
@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 _PROPERTY: Final = "firearrow.archive"
 _COLUMNS: Final = "firearrow.columns"  # names of columns by their identities in the Delta table, if they differ

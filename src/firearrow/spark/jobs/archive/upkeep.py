@@ -7,7 +7,6 @@ pipeline compact`` and ``expire`` do this once; `Upkeep` does it in an archive t
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
@@ -17,6 +16,7 @@ import pyarrow.parquet as pq
 
 from firearrow.client.queues import Queue, Span
 from firearrow.clock import Clock, SystemClock
+from firearrow.logs import Log
 from firearrow.spark.jobs.archive.compaction import GROUPS_OF_WORKER, compact
 from firearrow.spark.jobs.archive.delta import KEPT_HOURS, Archive, Conflict, DataFile, QueueRows, State, TableChange
 from firearrow.spark.jobs.archive.fileplace import FilePlace
@@ -24,7 +24,7 @@ from firearrow.spark.jobs.archive.parquet import ORDER, queues_in
 from firearrow.spark.jobs.archive.progress import numbers_of_offsets
 from firearrow.spark.jobs.workers import Workers
 
-log = logging.getLogger(__name__)
+log = Log(__name__)
 
 PILED_UP: Final = 32  # small files of a topic and day: half an hour of steps, read in a second
 
