@@ -22,6 +22,7 @@ from functools import wraps
 from pathlib import Path
 from typing import Final, Protocol, TypeVar
 
+from firearrow.client.arguments import Duration, ms_of
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConsumeFailed
 from firearrow.javanumbers import LONG_MAX
@@ -99,11 +100,11 @@ class MemoryKeys:
     """Keys in memory: the last used ones, for this process alone."""
 
     def __init__(
-        self, keys_max: int = KEYS_MAX, claim_seconds: float = CLAIM_SECONDS, clock: Clock | None = None
+        self, keys_max: int = KEYS_MAX, claim_seconds: Duration = CLAIM_SECONDS, clock: Clock | None = None
     ) -> None:
         self._keys: OrderedDict[str, float] = OrderedDict()  # expiry of each claim; infinite for done keys
         self._keys_max = keys_max
-        self._claim_ms = claim_seconds * 1000
+        self._claim_ms = ms_of(claim_seconds, "claim_seconds")
         self._clock = clock or SystemClock()
 
     async def claim(self, key: str) -> Claim:
@@ -136,8 +137,8 @@ class MemoryKeys:
 class SqliteKeys:
     """Keys in a file that the consumers of a machine share."""
 
-    def __init__(self, path: Path | str, claim_seconds: float = CLAIM_SECONDS, clock: Clock | None = None) -> None:
-        self._claim_ms = int(claim_seconds * 1000)
+    def __init__(self, path: Path | str, claim_seconds: Duration = CLAIM_SECONDS, clock: Clock | None = None) -> None:
+        self._claim_ms = ms_of(claim_seconds, "claim_seconds")
         self._clock = clock or SystemClock()
         self._lock = threading.Lock()
         self._database = sqlite3.connect(
@@ -161,9 +162,9 @@ class SqliteKeys:
         """Release a claim."""
         await asyncio.to_thread(self._execute, "DELETE FROM keys WHERE key = ?", key)
 
-    async def forget(self, older_than_seconds: float) -> None:
+    async def forget(self, older_than_seconds: Duration) -> None:
         """Remove keys whose claim or completion is older than ``older_than_seconds``."""
-        before = self._clock.now_ms() - int(older_than_seconds * 1000)
+        before = self._clock.now_ms() - ms_of(older_than_seconds, "older_than_seconds")
         await asyncio.to_thread(self._execute, "DELETE FROM keys WHERE at_ms < ?", before)
 
     def close(self) -> None:

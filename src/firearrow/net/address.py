@@ -13,6 +13,8 @@ from firearrow.logs import Log
 def host_and_port(address: str) -> tuple[str, int]:
     """Split ``host:port``; ConfigError for any other form."""
     host, _, port = address.strip().rpartition(":")
+    if "/" in address:
+        raise ConfigError(f"{address!r} is not an address of the form host:port: write it without a scheme or path")
     if not host or not (port.isascii() and port.isdigit() and int(port) < 1 << 16):
         raise ConfigError(f"{address!r} is not an address of the form host:port")
     return host.strip("[]"), int(port)

@@ -91,12 +91,12 @@ def test_a_time_is_a_choice() -> None:
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     assert to_start(at) == (StartFrom.TIMESTAMP, 1_767_323_045_000)
     assert to_start(StartFrom.FIRST) == (StartFrom.FIRST, None)
-    assert to_start(None) == (StartFrom.LAST, None)
+    assert to_start(StartFrom.LAST) == (StartFrom.LAST, None)
 
 
 def test_the_choices_have_the_names_of_the_heartbeat() -> None:
     assert [start.value for start in StartFrom] == [
-        "CONSUME_FROM_LAST_OFFSET",
         "CONSUME_FROM_FIRST_OFFSET",
+        "CONSUME_FROM_LAST_OFFSET",
         "CONSUME_FROM_TIMESTAMP",
     ]

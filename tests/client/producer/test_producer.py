@@ -117,7 +117,7 @@ def test_one_that_nobody_is_told_of(tmp_path: Path) -> None:
         ("orders", b"x", {"delay_level": 19}, "19 is not between 1 and 18"),
         ("orders", b"x", {"delay_level": 1, "delay": timedelta(1)}, "one of delay, delay_level"),
         ("orders", b"x", {"delay": timedelta(-1)}, "is negative"),
-        ("orders", b"x", {"deliver_at": datetime(2026, 1, 1)}, "has no time zone"),  # noqa: DTZ001
+        ("orders", b"x", {"deliver_at": datetime(2026, 1, 1)}, "is not a datetime with a time zone"),  # noqa: DTZ001
         ("orders", b"x", {"priority": -1}, "-1 is not a priority"),
         ("orders", b"x", {"properties": {"a": "\x01"}}, "property 'a' contains a separator"),
         ("orders", b"x", {"lite_topic": "a b"}, "the lite topic 'a b' contains"),

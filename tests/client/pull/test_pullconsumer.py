@@ -207,6 +207,7 @@ def test_a_consumer_that_does_not_run(root: Path) -> None:
         with pytest.raises(ClientError, match="'g' is not running: it is new"):
             await consumer.poll()
         async with consumer:
+            consumer.assign([])
             polling = asyncio.ensure_future(consumer.poll(60))
             await asyncio.sleep(1)
             await consumer.close()

@@ -250,7 +250,9 @@ def test_by_hand_a_message_is_consumed_when_it_is_said(root: Path) -> None:
     clustered(root, main)
 
 
-@pytest.mark.parametrize(("start", "expected"), [(StartFrom.FIRST, [0, 1, 2, 3]), (None, [2, 3]), ("time", [1, 2, 3])])
+@pytest.mark.parametrize(
+    ("start", "expected"), [(StartFrom.FIRST, [0, 1, 2, 3]), (StartFrom.LAST, [2, 3]), ("time", [1, 2, 3])]
+)
 def test_where_a_group_begins(root: Path, start: Any, expected: list[int]) -> None:
     async def main(cluster: Cluster) -> None:
         async with cluster.session() as session:
@@ -286,7 +288,7 @@ def test_a_group_goes_on_where_it_was(root: Path) -> None:
             async with push(cluster, taken):
                 await taken.has(10)
             await sender.send(10)
-            async with push(cluster, taken, start=None):
+            async with push(cluster, taken, start=StartFrom.LAST):
                 await taken.has(20)
             assert sorted(taken.numbers) == sender.sent
 

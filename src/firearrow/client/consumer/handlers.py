@@ -15,6 +15,7 @@ from typing import Any, Final, Protocol
 
 from msgspec.structs import astuple
 
+from firearrow.client.arguments import Duration, seconds_of
 from firearrow.client.consumer.rates import ConsumeRates
 from firearrow.client.message import Message
 from firearrow.client.session.portal import leave_signals, leaving_signals
@@ -42,10 +43,10 @@ class RetryLater(ClientError):
     instead.
     """
 
-    def __init__(self, reason: str = "", *, level: int = 0, seconds: float | None = None) -> None:
+    def __init__(self, reason: str = "", *, level: int = 0, seconds: Duration | None = None) -> None:
         super().__init__(reason)
         self.level = level
-        self.seconds = seconds
+        self.seconds = None if seconds is None else seconds_of(seconds, "seconds")
 
 
 class Failure:
@@ -212,7 +213,7 @@ class Delivery(Message, eq=False, gc=True):
         """Redeliver the message after a delay level (see `RetryLater`)."""
         await self.fail(Failure(RetryLater(level=level)))
 
-    async def roll_back(self, *, seconds: float | None = None) -> None:
+    async def roll_back(self, *, seconds: Duration | None = None) -> None:
         """In order: redeliver all unacknowledged messages of the queue after ``seconds`` (0.01 to 30; by default the
         consumer's ``suspend``). This does not count as a failure.
 

@@ -30,7 +30,7 @@ LOCK_SECONDS: Final = 30.0  # that a lock is assumed to hold
 class ConsumerSettings:
     """Settings of a consumer; times in seconds. The defaults are RocketMQ's."""
 
-    start_from: StartFrom = StartFrom.LAST
+    start_from: StartFrom = StartFrom.FIRST
     start_at_ms: int = 0
     limits: Limits = LIMITS
     topic_limits: Limits | None = None

@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import Enum, auto
 from typing import Final
 
+from firearrow.client.arguments import texts_of
 from firearrow.client.message import Message
 from firearrow.errors import ConfigError
 from firearrow.message.names import is_retry, java_hash
@@ -24,7 +25,8 @@ def subscription_to(
     ``tags`` is ``A || B``, or the tags; ``sql`` is an SQL92 expression in place of tags. ``version_ms`` is the time of
     the subscription. Raises ConfigError for an expression without a tag.
     """
-    text = tags if isinstance(tags, str) else " || ".join(tags)
+    texts_of([topic], "topic")
+    text = " || ".join(texts_of(tags, "tags"))
     if sql:
         if text != SUBSCRIBE_ALL:
             raise ConfigError(f"topic {topic!r}: subscribe by tags {text!r} or by SQL {sql!r}, not by both")
@@ -59,10 +61,10 @@ NONE_STORED: Final = -1
 class StartFrom(Enum):
     """First offset of a group without a stored offset; the values are RocketMQ's names."""
 
+    FIRST = "CONSUME_FROM_FIRST_OFFSET"
+    """At the first message: the group gets all stored messages. The default."""
     LAST = "CONSUME_FROM_LAST_OFFSET"
     """After the last message: the group gets later messages only."""
-    FIRST = "CONSUME_FROM_FIRST_OFFSET"
-    """At the first message."""
     TIMESTAMP = "CONSUME_FROM_TIMESTAMP"
     """At the first message that was stored at a time or later."""
 
@@ -85,8 +87,10 @@ def start_offset(topic: str, stored: int, start_from: StartFrom) -> int | Offset
     return OffsetQuery.MAX_OFFSET if is_retry(topic) else OffsetQuery.OFFSET_AT_TIME
 
 
-def to_start(start: StartFrom | datetime | None) -> tuple[StartFrom, int | None]:
+def to_start(start: StartFrom | datetime) -> tuple[StartFrom, int | None]:
     """First offset and its time in ms since 1970; a naive time is local."""
     if isinstance(start, datetime):
         return StartFrom.TIMESTAMP, int(start.timestamp() * 1000)
-    return start or StartFrom.LAST, None
+    if start not in tuple(StartFrom):
+        raise ConfigError(f"start: {start!r} is neither a StartFrom nor a datetime")
+    return start, None

@@ -19,6 +19,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, Unpack
 
+from firearrow.client.arguments import Duration, ms_of
 from firearrow.client.consumer.groupcalls import GroupCalls
 from firearrow.client.consumer.lifecycle import ConsumerLife
 from firearrow.client.consumer.subscription import StartFrom, subscription_to, wanted_of
@@ -41,8 +42,8 @@ class SimpleConsumer(ConsumerLife):
     """Member of a group that pops.
 
     ``cluster`` is the address of the name servers, or a `Session` to share. Without a session, the consumer creates one
-    from the further arguments. ``topics`` are names, or a mapping of names to expressions (``A || B``). With ``start``
-    at the first message, a group without offsets gets the stored messages, too.
+    from the further arguments. ``topics`` are names, or a mapping of names to expressions (``A || B``). ``start`` is
+    the first offset of a group without offsets: by default the first message, otherwise the end.
     """
 
     def __init__(
@@ -54,6 +55,8 @@ class SimpleConsumer(ConsumerLife):
         start: StartFrom = StartFrom.FIRST,
         **session: Unpack[SessionOptions],
     ) -> None:
+        if start not in (StartFrom.FIRST, StartFrom.LAST):
+            raise ConfigError(f"start: {start!r}: a consumer that pops starts at the first or after the last message")
         super().__init__(Session.of(cluster, **session))
         self._calls = GroupCalls(self.session, self.session.group(group))
         self._pops = PopCalls(self._calls)
@@ -108,9 +111,9 @@ class SimpleConsumer(ConsumerLife):
     async def receive(
         self,
         max_messages: int = POP_MESSAGES_MAX,
-        invisible: timedelta = INVISIBLE,
+        invisible: Duration = INVISIBLE,
         *,
-        wait: float = WAIT_SECONDS,
+        wait: Duration = WAIT_SECONDS,
         place: Queue | None = None,
     ) -> list[Message]:
         """Receive messages, which no other consumer of the group gets during the invisible time.
@@ -124,7 +127,7 @@ class SimpleConsumer(ConsumerLife):
         queue = await self._next() if place is None else place
         subscription = self._subscriptions[queue.topic]
         popping = PopOptions(
-            max_messages, int(invisible.total_seconds() * 1000), int(wait * 1000), self._start_from is StartFrom.FIRST
+            max_messages, ms_of(invisible, "invisible"), ms_of(wait, "wait"), self._start_from is StartFrom.FIRST
         )
         popped = await self._pops.pop(queue, subscription, popping)
         if popped.is_full:
@@ -172,13 +175,13 @@ class SimpleConsumer(ConsumerLife):
         for topic, some in by_topic.items():
             await self._pops.ack_all(topic, map(handle_of, some))
 
-    async def change_invisible(self, message: Message, invisible: timedelta) -> None:
+    async def change_invisible(self, message: Message, invisible: Duration) -> None:
         """Redeliver a message after a time from now; before that, it can be acknowledged.
 
         Raises BrokerError if its invisible time was over.
         """
         self._check_running()
-        invisible_ms = int(invisible.total_seconds() * 1000)
+        invisible_ms = ms_of(invisible, "invisible")
         topic = self._topic_of(message)
         handle = await self._pops.change(topic, handle_of(message), invisible_ms)
         message.properties[keys_of.POP_CHECKPOINT] = str(handle)

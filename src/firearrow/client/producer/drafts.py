@@ -6,13 +6,15 @@ in RocketMQ's producers; the system flag says so.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from datetime import datetime, timedelta
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Final, NamedTuple
 
 import msgspec
 
+from firearrow.client.arguments import Duration, duration_fault, ms_of
+from firearrow.client.message import Message
 from firearrow.client.queues import Queue
 from firearrow.errors import ConfigError, MessageError
 from firearrow.message import properties as keys_of
@@ -60,13 +62,17 @@ class Draft(NamedTuple):
 
 
 def body_of(value: Any) -> bytes:
-    """Bytes of a body. Raises MessageError if msgspec can't write the value."""
+    """Bytes of a body. Raises MessageError for None and for a value that msgspec can't write."""
     if isinstance(value, bytes):
         return value
     if isinstance(value, str):
         return value.encode()
     if isinstance(value, bytearray | memoryview):
         return bytes(value)
+    if value is None:
+        raise MessageError("None is no body; JSON's null is b'null'", "body")
+    if isinstance(value, Message):
+        raise MessageError("a received message can't be sent: send its copy()", "body")
     try:
         return msgspec.json.encode(value)
     except (msgspec.MsgspecError, TypeError, UnicodeEncodeError) as error:
@@ -79,7 +85,7 @@ class SendOptions(msgspec.Struct, frozen=True):
     key: str | Sequence[str] | None = None
     tag: str | None = None
     properties: Mapping[str, str] | None = None
-    delay: timedelta | None = None
+    delay: Duration | None = None
     delay_level: int = 0
     deliver_at: datetime | None = None
     priority: int | None = None
@@ -89,17 +95,16 @@ class SendOptions(msgspec.Struct, frozen=True):
 
 def properties_of(options: SendOptions) -> dict[str, str]:
     """Properties of a message. Raises MessageError for contradictory options."""
-    found = dict(options.properties) if options.properties else {}
-    _refuse(keys_of.RESERVED.intersection(found))
-    if options.tag:
+    found = _own_properties(options.properties) if options.properties else {}
+    if options.tag is not None and _text(options.tag, "tag"):
         found[keys_of.TAGS] = options.tag
-    if options.key:
-        found[keys_of.KEYS] = options.key if isinstance(options.key, str) else " ".join(options.key)
+    if options.key is not None and (keys := _keys(options.key)):
+        found[keys_of.KEYS] = keys
     if options.sharding_key is not None:
-        found[keys_of.SHARDING_KEY] = options.sharding_key
+        found[keys_of.SHARDING_KEY] = _text(options.sharding_key, "sharding_key")
     if options.priority is not None:
-        if options.priority < 0:
-            raise MessageError(f"{options.priority} is not a priority: priorities begin at 0", "priority")
+        if not _counts(options.priority):
+            raise MessageError(f"{options.priority!r} is not a priority: they are numbers from 0 on", "priority")
         found[keys_of.PRIORITY] = str(options.priority)
     if options.lite_topic is not None:
         fault = validate_lite(options.lite_topic)
@@ -109,6 +114,31 @@ def properties_of(options: SendOptions) -> dict[str, str]:
     if options.delay is not None or options.delay_level or options.deliver_at is not None:
         found |= _times(options)
     return found
+
+
+def _own_properties(properties: Mapping[str, str]) -> dict[str, str]:
+    found = dict(properties)
+    _refuse(keys_of.RESERVED.intersection(found))
+    for name, value in found.items():
+        _text(name, "properties")
+        _text(value, f"property {name!r}")
+    return found
+
+
+def _text(value: object, name: str) -> str:
+    if not isinstance(value, str):
+        raise MessageError(f"{value!r} is not text", name)
+    return value
+
+
+def _keys(key: str | Iterable[str]) -> str:
+    """Keys as one text. A single word of another type is the usual mistake."""
+    words: object = [key] if isinstance(key, str) else key
+    return " ".join(_text(word, "key") for word in (words if isinstance(words, Iterable) else [words]))
+
+
+def _counts(value: object) -> bool:
+    return isinstance(value, int) and value >= 0
 
 
 def _refuse(names: Collection[str]) -> None:
@@ -125,21 +155,22 @@ def _times(options: SendOptions) -> dict[str, str]:
     if (delay is not None) + bool(level) + (moment is not None) > 1:
         raise MessageError("a message has only one of delay, delay_level and deliver_at", "delay")
     if delay is not None:
-        if delay < timedelta():
-            raise MessageError(f"{delay} is negative", "delay")
-        return {keys_of.TIMER_DELAY_MS: str(delay // timedelta(milliseconds=1))}
+        fault = duration_fault(delay)
+        if fault is not None:
+            raise MessageError(fault, "delay")
+        return {keys_of.TIMER_DELAY_MS: str(ms_of(delay, "delay"))}
     if moment is not None:
-        if moment.tzinfo is None:
-            raise MessageError(f"{moment} has no time zone", "deliver_at")
+        if getattr(moment, "tzinfo", None) is None:
+            raise MessageError(f"{moment!r} is not a datetime with a time zone", "deliver_at")
         return {keys_of.TIMER_DELIVER_MS: str(int(moment.timestamp() * 1000))}
-    if not 1 <= level <= DELAY_LEVELS_MAX:
-        raise MessageError(f"{level} is not between 1 and {DELAY_LEVELS_MAX}", "delay_level")
+    if level not in range(1, DELAY_LEVELS_MAX + 1):
+        raise MessageError(f"{level!r} is not between 1 and {DELAY_LEVELS_MAX}", "delay_level")
     return {keys_of.DELAY_LEVEL: str(level)}
 
 
 def check_topic(topic: str) -> None:
     """Raise MessageError for topics that only brokers may send to."""
-    fault = validate_topic(topic)
+    fault = validate_topic(_text(topic, "topic"))
     if fault is None and not is_sendable(topic):
         fault = f"the topic {topic!r} belongs to the brokers: clients can't send to it"
     if fault is not None:

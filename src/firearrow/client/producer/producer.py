@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, asynccontextmanager, nullcontext
-from datetime import datetime, timedelta
+from datetime import datetime
 from typing import Any, Final, Self, Unpack
 
+from firearrow.client.arguments import Duration, seconds_of
 from firearrow.client.message import Message
 from firearrow.client.producer.accumulating import Accumulator
 from firearrow.client.producer.drafts import (
@@ -48,6 +49,7 @@ from firearrow.message.sysflag import TRANSACTION_PREPARED
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 
+_TIMEOUT: Final = "timeout_seconds"
 _NO_OPTIONS: Final = SendOptions()
 _NO_SPAN: Final = nullcontext()  # may be entered any number of times
 
@@ -68,7 +70,7 @@ class Producer:
         *,
         group: str,
         retries: int = 2,
-        timeout_seconds: float = 3.0,
+        timeout_seconds: Duration = 3.0,
         rules: Rules | None = None,
         compression: Compression | str | None = Compression.ZLIB,
         compress_level: int = LEVEL,
@@ -82,7 +84,7 @@ class Producer:
     ) -> None:
         self.session, self._owns_session = Session.of(cluster, **session)
         self.group = self.session.group(group)
-        self._rules = rules or Rules(retries, timeout_seconds)
+        self._rules = rules or Rules(retries, seconds_of(timeout_seconds, _TIMEOUT))
         self._compressor = Compressor(compression, compress_level, compress_from_bytes)
         self._body_bytes_max = body_bytes_max
         self._auto_batch = auto_batch
@@ -148,7 +150,7 @@ class Producer:
         key: str | Sequence[str] | None = None,
         tag: str | None = None,
         properties: Mapping[str, str] | None = None,
-        delay: timedelta | None = None,
+        delay: Duration | None = None,
         delay_level: int = 0,
         deliver_at: datetime | None = None,
         priority: int | None = None,
@@ -156,7 +158,7 @@ class Producer:
         sharding_key: str | None = None,
         queue: Queue | None = None,
         selector: Selector | None = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: Duration | None = None,
     ) -> Receipt:
         """Send a message; returns when a broker has it.
 
@@ -222,7 +224,7 @@ class Producer:
         sharding_key: str | None = None,
         queue: Queue | None = None,
         selector: Selector | None = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: Duration | None = None,
     ) -> list[Receipt]:
         """Send several messages to one queue in one request: the broker takes all or none.
 
@@ -258,7 +260,7 @@ class Producer:
         key: str | Sequence[str] | None = None,
         tag: str | None = None,
         properties: Mapping[str, str] | None = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: Duration | None = None,
     ) -> AsyncIterator[Transaction]:
         """Send a half message that consumers get if the block ends without an error; see `transactions`.
 
@@ -291,13 +293,13 @@ class Producer:
         tag: str | None = None,
         properties: Mapping[str, str] | None = None,
         sharding_key: str | None = None,
-        timeout_seconds: float | None = None,
+        timeout_seconds: Duration | None = None,
     ) -> Message:
         """Send a message that another application replies to; returns the reply.
 
         Raises SendFailed, and NoReply if none comes in time.
         """
-        seconds = self._rules.timeout_seconds if timeout_seconds is None else timeout_seconds
+        seconds = self._rules.timeout_seconds if timeout_seconds is None else seconds_of(timeout_seconds, _TIMEOUT)
         began = self.session.clock.monotonic()
         draft = self._draft(topic, body, SendOptions(key, tag, properties, sharding_key=sharding_key))
         await self._introduce(draft.topic)
@@ -380,8 +382,10 @@ class Producer:
         return draft
 
     def _post(
-        self, draft: Draft, place: QueueChoice, timeout_seconds: float | None, sys_flag: int = 0
+        self, draft: Draft, place: QueueChoice, timeout_seconds: Duration | None, sys_flag: int = 0
     ) -> Awaitable[PostResult]:
+        if timeout_seconds is not None:
+            timeout_seconds = seconds_of(timeout_seconds, _TIMEOUT)
         packed, packing = self._compressor.packed(draft.body)
         is_reply = draft.properties.get(keys_of.MESSAGE_TYPE) == REPLY_TYPE
         code = RequestCode.SEND_REPLY_MESSAGE_V2 if is_reply else RequestCode.SEND_MESSAGE_V2
@@ -402,10 +406,12 @@ class Producer:
         return posted
 
     async def _send_drafts(
-        self, drafts: list[Draft], place: QueueChoice, timeout_seconds: float | None = None
+        self, drafts: list[Draft], place: QueueChoice, timeout_seconds: Duration | None = None
     ) -> list[Receipt]:
         """Send messages of one topic as a batch."""
         topic = drafts[0].topic
+        if timeout_seconds is not None:
+            timeout_seconds = seconds_of(timeout_seconds, _TIMEOUT)
         with self._span(drafts) as span:
             body = encode_batch((it.flag, it.body, keys_of.encode(it.properties)) for it in drafts)
             check_body(self.session.bare(topic), body, self._body_bytes_max)

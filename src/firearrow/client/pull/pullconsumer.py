@@ -20,6 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Final, Unpack
 
+from firearrow.client.arguments import Duration, seconds_of
 from firearrow.client.consumer.groupcalls import GroupCalls
 from firearrow.client.consumer.lifecycle import ConsumerLife
 from firearrow.client.consumer.member import AssignedQueue, ConsumerSettings, Member
@@ -51,8 +52,9 @@ class PullConsumer(ConsumerLife):
     """Consumer that polls.
 
     ``cluster`` is the address of the name servers, or a `Session` to share. Without a session, the consumer creates one
-    from the further arguments. With ``auto_commit``, a poll commits the messages of earlier polls, every 5 s. Otherwise
-    only ``commit`` does.
+    from the further arguments. ``start`` is the first offset of a group without offsets: by default the first message,
+    otherwise another `StartFrom` or a time. With ``auto_commit``, a poll commits the messages of earlier polls, every
+    5 s. Otherwise only ``commit`` does.
     """
 
     def __init__(
@@ -60,7 +62,7 @@ class PullConsumer(ConsumerLife):
         cluster: Session | str | Sequence[str] | None = None,
         *,
         group: str,
-        start: StartFrom | datetime | None = None,
+        start: StartFrom | datetime = StartFrom.FIRST,
         strategy: Strategy = AVG,
         limits: Limits | None = None,
         auto_commit: bool = True,
@@ -75,7 +77,7 @@ class PullConsumer(ConsumerLife):
         self.member = Member(calls, settings, BrokerOffsets(calls))
         self._tasks = Tasks()
         self._rebalancing = Rebalancer(self.member, strategy, self._update)
-        self._divides = False
+        self._divides = self._assigns = False
         self._auto_commit = auto_commit
         self._committed_at = 0.0
         self._pulls: dict[Queue, PollPuller] = {}
@@ -157,6 +159,7 @@ class PullConsumer(ConsumerLife):
         self._check_running()
         if self._divides:
             raise ConfigError(f"group {self.group!r} has subscribed: it can't assign queues")
+        self._assigns = True
         wanted = set(queues)
         for queue in self._pulls.keys() - wanted:
             self._drop(queue)
@@ -185,13 +188,17 @@ class PullConsumer(ConsumerLife):
 
     # --- messages ---
 
-    async def poll(self, wait: float = POLL_SECONDS) -> list[Message]:
-        """Next messages, of one queue; empty if none arrives within ``wait`` seconds."""
+    async def poll(self, wait: Duration = POLL_SECONDS) -> list[Message]:
+        """Next messages, of one queue; empty if none arrives within ``wait`` seconds. Raises ClientError before the
+        first `subscribe` or `assign`."""
         self._check_running()
+        if not (self._divides or self._assigns):
+            raise ClientError(f"group {self.group!r} polls nothing: subscribe to a topic or assign queues first")
+        wait_seconds = seconds_of(wait, "wait")
         if self._auto_commit:
             self._commit_now_and_then()
         try:
-            async with asyncio.timeout(wait):
+            async with asyncio.timeout(wait_seconds):
                 while not self._ready:
                     self._arrived.clear()
                     await self._arrived.wait()

@@ -23,6 +23,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import Final, Literal, TypeVar, Unpack
 
+from firearrow.client.arguments import Duration, seconds_of, texts_of
 from firearrow.client.consumer.groupcalls import GroupCalls
 from firearrow.client.consumer.handlers import CONCURRENCY, Handler, HandlerRegistration
 from firearrow.client.consumer.lifecycle import ConsumerLife
@@ -80,10 +81,11 @@ class PushConsumer(ConsumerLife):
     ``cluster`` is the address of the name servers, or a `Session` to share. Without a session, the consumer creates one
     from the further arguments (``credentials``, ``tls`` and so on).
 
-    ``ordered`` consumes each queue in order. ``start`` is the first offset of a group without offsets: by default after
-    the last message, otherwise a `StartFrom` or a time. ``max_reconsume_times`` is the number of retries before a
+    ``ordered`` consumes each queue in order. ``start`` is the first offset of a group without offsets: by default the
+    first message, otherwise another `StartFrom` or a time. ``max_reconsume_times`` is the number of retries before a
     message becomes a dead letter (16; in order, unlimited). ``limits`` bound the cache of each queue, ``topic_limits``
-    that of all queues of a topic. ``drain`` is the time for running handlers at the end. All times are in seconds.
+    that of all queues of a topic. ``drain`` is the time for running handlers at the end. All times are seconds, or a
+    ``timedelta``.
     ``trace`` (True, or the name of a topic) writes RocketMQ's message trace.
     """
 
@@ -95,15 +97,15 @@ class PushConsumer(ConsumerLife):
         ordered: bool = False,
         broadcasting: bool = False,
         mode: Mode = "pull",
-        start: StartFrom | datetime | None = None,
+        start: StartFrom | datetime = StartFrom.FIRST,
         strategy: Strategy = AVG,
         limits: Limits | None = None,
         topic_limits: Limits | None = None,
         max_reconsume_times: int | None = None,
-        consume_timeout: float = 900.0,
-        suspend: float = 1.0,
-        invisible: float = 60.0,
-        drain: float = 30.0,
+        consume_timeout: Duration = 900.0,
+        suspend: Duration = 1.0,
+        invisible: Duration = 60.0,
+        drain: Duration = 30.0,
         offsets_directory: Path | None = None,
         trace: bool | str = False,
         **session: Unpack[SessionOptions],
@@ -111,8 +113,9 @@ class PushConsumer(ConsumerLife):
         if mode != "pull" and (ordered or broadcasting):
             raise ConfigError(f"group {group!r}: mode {mode!r} is neither ordered nor broadcasting")
         least, most = INVISIBLE_SECONDS
-        if not least <= invisible <= most:
-            raise ConfigError(f"group {group!r}: invisible={invisible:g} s: allowed is {least:g} to {most:g} s")
+        invisible_seconds = seconds_of(invisible, "invisible")
+        if not least <= invisible_seconds <= most:
+            raise ConfigError(f"group {group!r}: invisible={invisible_seconds:g} s: allowed is {least:g} to {most:g} s")
         if broadcasting and not isinstance(cluster, Session):
             session.setdefault("instance", INSTANCE)
         super().__init__(Session.of(cluster, **session))
@@ -125,10 +128,10 @@ class PushConsumer(ConsumerLife):
             limits=limits or Limits(),
             topic_limits=topic_limits,
             reconsume_times_max=max_reconsume_times,
-            consume_timeout=consume_timeout,
-            suspend=suspend,
-            invisible=invisible,
-            drain=drain,
+            consume_timeout=seconds_of(consume_timeout, "consume_timeout"),
+            suspend=seconds_of(suspend, "suspend"),
+            invisible=invisible_seconds,
+            drain=seconds_of(drain, "drain"),
         )
         calls = GroupCalls(self.session, self.session.group(group))
         store: OffsetStore = BrokerOffsets(calls)
@@ -165,6 +168,7 @@ class PushConsumer(ConsumerLife):
         manual: bool = False,
     ) -> Callable[[H], H]:
         """Subscribe the decorated function to a topic; see ``subscribe``."""
+        texts_of([topic], "topic")  # without an argument, `on` gets the function itself
 
         def decorate(handler: H) -> H:
             self.subscribe(topic, handler, tags=tags, sql=sql, concurrency=concurrency, batch=batch, manual=manual)
@@ -292,7 +296,14 @@ class PushConsumer(ConsumerLife):
         try:
             await self.session.refresh(topic)
         except TopicNotFound:
-            log.warning("topic has no route yet", extra={"topic": topic, "group": self.group})
+            log.warning(
+                "topic has no route yet",
+                sentence=(
+                    f"group {self.group!r} consumes nothing of topic {topic!r} until a broker has it: no broker of "
+                    f"name servers {', '.join(self.session.name_servers.addresses)} has it now"
+                ),
+                extra={"topic": topic, "group": self.group},
+            )
             return
         subscription = self.member.subscriptions[topic]
         if is_by_tags(subscription.expression_type):

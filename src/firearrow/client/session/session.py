@@ -19,6 +19,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from random import Random, SystemRandom
 from typing import Any, Final, Protocol, Self, TypedDict, TypeVar, Unpack
 
+from firearrow.client.arguments import Duration, seconds_of, texts_of
 from firearrow.client.queues import Queue
 from firearrow.client.routing.addressserver import DOMAIN_VARIABLE, AddressServer
 from firearrow.client.routing.cache import RouteCache, RouteListener
@@ -66,9 +67,9 @@ class SessionOptions(TypedDict, total=False):
     instance: str | None
     unit: str
     ip: str | None
-    call_seconds: float
-    poll_seconds: float
-    heartbeat_seconds: float
+    call_seconds: Duration
+    poll_seconds: Duration
+    heartbeat_seconds: Duration
     heartbeat_v2: bool
     clock: Clock | None
     chance: Random | None
@@ -107,9 +108,9 @@ class Session:
         instance: str | None = None,
         unit: str = "",
         ip: str | None = None,
-        call_seconds: float = CALL_SECONDS_MAX,
-        poll_seconds: float = POLL_SECONDS,
-        heartbeat_seconds: float = HEARTBEAT_SECONDS,
+        call_seconds: Duration = CALL_SECONDS_MAX,
+        poll_seconds: Duration = POLL_SECONDS,
+        heartbeat_seconds: Duration = HEARTBEAT_SECONDS,
         heartbeat_v2: bool = False,
         clock: Clock | None = None,
         chance: Random | None = None,
@@ -125,7 +126,7 @@ class Session:
         self.client = Client(
             self._asked.handlers(),
             Access(credentials, Tls(verify=False) if tls is True else tls or None),
-            call_seconds=call_seconds,
+            call_seconds=seconds_of(call_seconds, "call_seconds"),
             extra={"nsd": "true", "ns": namespace_v2} if namespace_v2 else {},
             on_connected=self._connected,
         )
@@ -133,8 +134,8 @@ class Session:
         self._address_server = None if addresses else _address_server(unit)
         self._servers = NameServers(self.client, addresses, self.chance)
         self.routes = RouteCache(self._servers.route, self.tasks)
-        self._poll_seconds = poll_seconds
-        self._heartbeat_seconds = heartbeat_seconds
+        self._poll_seconds = seconds_of(poll_seconds, "poll_seconds")
+        self._heartbeat_seconds = seconds_of(heartbeat_seconds, "heartbeat_seconds")
         self._producers: set[str] = set()
         self._consumers: dict[str, ConsumerMember] = {}
         self._beating: Counter[str] = Counter()
@@ -217,7 +218,7 @@ class Session:
 
     def group(self, name: str) -> str:
         """Group as brokers call it. Raises ConfigError for an invalid name."""
-        fault = validate_group(name)
+        fault = validate_group(*texts_of([name], "group"))
         if fault is not None:
             raise ConfigError(fault)
         if name in RESERVED_GROUPS:
@@ -450,8 +451,7 @@ def _addresses(name_servers: str | Sequence[str] | None) -> list[str]:
         name_servers = os.environ.get(NAME_SERVERS_VARIABLE, "")
         if not name_servers:
             return []
-    text = name_servers if isinstance(name_servers, str) else ";".join(name_servers)
-    return addresses_of(text)
+    return addresses_of(";".join(texts_of(name_servers, "name servers")))
 
 
 def _address_server(unit: str) -> AddressServer:
