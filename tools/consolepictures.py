@@ -26,7 +26,7 @@ from urllib.parse import quote
 from playwright.async_api import Page, async_playwright
 
 from firearrow.cli.cluster.options import ClusterOptions
-from firearrow.client import Delivery, Message, Producer, PushConsumer
+from firearrow.client import Message, Producer, PushConsumer
 from firearrow.client.producer.transactions import Decision
 from firearrow.client.session.session import SessionOptions
 from firearrow.clock import SystemClock
@@ -112,7 +112,7 @@ class Shop:
         session = self._session(f"{group}-{number}")
         consumer = PushConsumer(self._name_server, group=group, trace=True, max_reconsume_times=0, **session)
 
-        async def handle(_: Delivery) -> None:
+        async def handle(_: Message) -> None:
             await asyncio.sleep(seconds)
             refuse()
 

@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import ast
 import inspect
+import itertools
 import re
 import textwrap
 from collections.abc import Iterator
+from importlib import import_module
 from types import ModuleType
 
 from firearrow import client, errors, testing
@@ -45,8 +47,10 @@ def _module(module: ModuleType) -> str:
 
 
 def _thing(name: str, thing: object) -> Iterator[str]:
-    """Yield the reference of a public name: a class with its members, or a function."""
-    assert inspect.isclass(thing) or inspect.isfunction(thing), name
+    """Yield the reference of a public name: a class with its members, a function, or another name of a type."""
+    if not (inspect.isclass(thing) or inspect.isfunction(thing)):
+        yield _alias(name)
+        return
     (node,) = ast.parse(textwrap.dedent(inspect.getsource(thing))).body
     yield f"### {name}\n"
     if isinstance(node, Function):
@@ -65,6 +69,15 @@ def _thing(name: str, thing: object) -> Iterator[str]:
         (above,) = ast.parse(inspect.getsource(base)).body
         assert isinstance(above, ast.ClassDef)
         yield from (_member(name, it) for it in _public(above) if it.name not in known)
+
+
+def _alias(name: str) -> str:
+    body = ast.parse(inspect.getsource(import_module(client.HOMES[name]))).body
+    for assigned, doc in itertools.pairwise(body):
+        if isinstance(assigned, ast.Assign) and ast.unparse(assigned.targets[0]) == name:
+            assert isinstance(doc, ast.Expr), name
+            return f"### {name}\n\n    {ast.unparse(assigned)}\n\n{ast.literal_eval(doc.value)}\n"
+    raise LookupError(name)
 
 
 def _public(node: ast.ClassDef) -> Iterator[Function]:

@@ -71,8 +71,8 @@ WRONG: list[tuple[Callable[[], object], str]] = [
     (lambda: Session(9876), "name servers: 9876 is not text"),  # type: ignore[arg-type]
     (lambda: Producer(NOBODY, group=None), "group: None is not text"),  # type: ignore[arg-type]
     (lambda: Producer(NOBODY, group="g", timeout_seconds=-1), "timeout_seconds: -1 s is negative"),
-    (lambda: push().on(print), "topic: <built-in function print> is not text"),  # type: ignore[arg-type]
-    (lambda: push().on("T", tags=5)(print), "tags: 5 is not text"),  # type: ignore[arg-type]
+    (lambda: push().on(print), "topic: <built-in function print> is not text"),  # type: ignore[call-overload]
+    (lambda: push().on("T", tags=5)(print), "tags: 5 is not text"),  # type: ignore[call-overload]
     (lambda: PushConsumer(NOBODY, group="g", start="first"), "start: 'first' is neither"),  # type: ignore[arg-type]
     (lambda: PushConsumer(NOBODY, group="g", drain="1m"), f"drain: '1m' {NO_DURATION}"),  # type: ignore[arg-type]
     (lambda: SimpleConsumer(NOBODY, group="g", topics=["T"], start=StartFrom.TIMESTAMP), "start: .*TIMESTAMP"),

@@ -20,7 +20,7 @@ import pytest
 from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from firearrow.cli.cluster.options import ClusterOptions
-from firearrow.client import Delivery, StartFrom
+from firearrow.client import Message, StartFrom
 from firearrow.client.blocking import Producer, PushConsumer
 from firearrow.clock import SystemClock
 from firearrow.console.app import Console
@@ -123,7 +123,7 @@ def mailer(name_server: str) -> Iterator[None]:
     for words in (["topic", "create", "letters", "--queues", "1"], ["group", "create", "mailer", "--retries", "0"]):
         command(*words, "-n", name_server)
 
-    def refuse(_: Delivery) -> None:
+    def refuse(_: Message) -> None:
         raise ValueError("no such address")
 
     consumer = PushConsumer(name_server, group="mailer", start=StartFrom.FIRST, max_reconsume_times=0)

@@ -6,7 +6,7 @@ import pytest
 from firearrow.errors import MessageError
 from firearrow.message.compress import Compression, compress
 from firearrow.message.hosts import pack_host
-from firearrow.message.model import Message, MessageView
+from firearrow.message.model import MessageView, NewMessage
 from firearrow.message.record import decode_record, encode_record
 from firearrow.message.sysflag import TRANSACTION_COMMIT
 from tests.message.writing import with_compression
@@ -18,7 +18,7 @@ def view(body: bytes = b"", properties: bytes = b"", sys_flag: int = 0) -> Messa
 
 
 def test_a_message_is_built_from_what_applications_use() -> None:
-    message = Message.of(
+    message = NewMessage.of(
         "T",
         b"x",
         tags="A",
@@ -28,28 +28,28 @@ def test_a_message_is_built_from_what_applications_use() -> None:
         properties={"mine": "1"},
         flag=7,
     )
-    assert message == Message(
+    assert message == NewMessage(
         "T", b"x", {"mine": "1", "TAGS": "A", "KEYS": "k1 k2", "DELAY": "3", "TIMER_DELIVER_MS": "1700000000000"}, 7
     )
     assert (message.tags, message.keys, message.unique_key) == ("A", ["k1", "k2"], None)
 
 
 def test_a_plain_message_has_no_properties() -> None:
-    assert Message.of("T", b"x") == Message("T", b"x")
-    assert Message.of("T", b"x").keys == []
+    assert NewMessage.of("T", b"x") == NewMessage("T", b"x")
+    assert NewMessage.of("T", b"x").keys == []
 
 
 def test_messages_do_not_share_properties() -> None:
-    assert Message("T", b"").properties is not Message("T", b"").properties
+    assert NewMessage("T", b"").properties is not NewMessage("T", b"").properties
 
 
 def test_one_key_may_be_a_string() -> None:
-    assert Message.of("T", b"", keys="k1").keys == ["k1"]
+    assert NewMessage.of("T", b"", keys="k1").keys == ["k1"]
 
 
 def test_values_do_not_change() -> None:
     with pytest.raises(AttributeError):
-        Message("T", b"").topic = "U"  # type: ignore[misc]
+        NewMessage("T", b"").topic = "U"  # type: ignore[misc]
 
 
 def test_a_view_reads_its_properties() -> None:

@@ -16,7 +16,11 @@ Any thread may use these classes. A call costs about 0.1 ms more than with async
 
 from __future__ import annotations
 
+from typing import Any, Unpack
+
+from firearrow.client.consumer.handlers import Handler
 from firearrow.client.consumer.stopsignals import stopped_by_signals
+from firearrow.client.consumer.subscribing import SubscribeOptions, Subscribing
 from firearrow.client.pop import simpleconsumer as _simple
 from firearrow.client.producer import producer as _producer
 from firearrow.client.pull import pullconsumer as _pull
@@ -27,13 +31,22 @@ from firearrow.client.session.portal import Blocking, at_once, entered, waiting
 
 
 class Session(Blocking[_session.Session]):
-    """See `firearrow.client.Session`."""
+    """Client of a cluster that producers and consumers share: its connections, routes and heartbeats.
+
+    The arguments are those of the asyncio `firearrow.client.Session`: the addresses of the name servers
+    (``host:port;host:port``), ``credentials``, ``tls``, ``namespace`` and so on.
+    """
 
     kind = _session.Session
 
 
 class Producer(Blocking[_producer.Producer]):
-    """See `firearrow.client.Producer`; ``check`` is a plain function here."""
+    """Producer of a group, whose methods wait for the brokers; any thread may call them.
+
+    The arguments are those of the asyncio `firearrow.client.Producer`: the addresses of the name servers or a
+    `Session`, ``group``, ``retries``, ``timeout_seconds``, ``compression`` and so on. ``check`` is a plain function,
+    which decides open transactions in another thread.
+    """
 
     kind = _producer.Producer
 
@@ -47,16 +60,24 @@ class Producer(Blocking[_producer.Producer]):
     recall = waiting(_producer.Producer.recall)
 
 
-class PushConsumer(Blocking[_push.PushConsumer]):
-    """See `firearrow.client.PushConsumer`; handlers are plain functions here."""
+class PushConsumer(Subscribing, Blocking[_push.PushConsumer]):
+    """Member of a consumer group, which calls plain functions in other threads for messages as they arrive.
+
+    The arguments are those of the asyncio `firearrow.client.PushConsumer`: the addresses of the name servers or a
+    `Session`, ``group``, ``start`` (a new group gets all stored messages by default), ``ordered``, ``broadcasting``,
+    ``max_reconsume_times``, ``drain`` and so on.
+    """
 
     kind = _push.PushConsumer
 
-    on = at_once(_push.PushConsumer.on)
-    subscribe = at_once(_push.PushConsumer.subscribe)
     pause = at_once(_push.PushConsumer.pause)
     resume = at_once(_push.PushConsumer.resume)
     queues = at_once(_push.PushConsumer.queues)
+
+    def _subscribe(
+        self, topic: str, handler: Handler, *, kind: Any, batch: int, manual: bool, **options: Unpack[SubscribeOptions]
+    ) -> None:
+        self.inner._subscribe(topic, handler, kind=kind, batch=batch, manual=manual, **options)
 
     def run(self, *, signals: bool = True) -> None:
         """Start unless started already, consume until ``stop`` is called or SIGTERM or SIGINT arrives; then close.
@@ -78,7 +99,11 @@ class PushConsumer(Blocking[_push.PushConsumer]):
 
 
 class PullConsumer(Blocking[_pull.PullConsumer]):
-    """See `firearrow.client.PullConsumer`."""
+    """Consumer that polls: the application chooses the time, the queues and the offset.
+
+    The arguments are those of the asyncio `firearrow.client.PullConsumer`: the addresses of the name servers or a
+    `Session`, ``group``, ``start`` (a new group gets all stored messages by default), ``auto_commit`` and so on.
+    """
 
     kind = _pull.PullConsumer
 
@@ -105,7 +130,11 @@ class PullConsumer(Blocking[_pull.PullConsumer]):
 
 
 class SimpleConsumer(Blocking[_simple.SimpleConsumer]):
-    """See `firearrow.client.SimpleConsumer`."""
+    """Member of a group that receives messages on request and acknowledges each.
+
+    The arguments are those of the asyncio `firearrow.client.SimpleConsumer`: the addresses of the name servers or a
+    `Session`, ``group``, ``topics`` (names, or names with expressions such as ``A || B``) and ``start``.
+    """
 
     kind = _simple.SimpleConsumer
 

@@ -20,15 +20,17 @@ from contextlib import closing
 from enum import Enum, auto
 from functools import wraps
 from pathlib import Path
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar, overload
 
 from firearrow.client.arguments import Duration, ms_of
+from firearrow.client.message import Message
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ConsumeFailed
 from firearrow.javanumbers import LONG_MAX
 from firearrow.wire.codes import ResponseCode
 
 T = TypeVar("T")
+M = TypeVar("M", bound=Message)
 
 CLAIM_SECONDS: Final = 900.0  # the limit of a handler call: consumeTimeout
 KEYS_MAX: Final = 100_000  # about 20 MB
@@ -62,11 +64,27 @@ class KeyStore(Protocol):
         ...
 
 
-def once(store: KeyStore, key: Callable[[T], str | None]) -> Callable[[Work[T]], Work[T]]:
+class OnceDecorator(Protocol):
+    """Decorator of a handler that gets messages."""
+
+    def __call__(self, handler: Work[M], /) -> Work[M]:
+        """Wrap the handler."""
+        ...
+
+
+@overload
+def once(store: KeyStore, key: Callable[[Message], str | None]) -> OnceDecorator: ...
+
+
+@overload
+def once(store: KeyStore, key: Callable[[T], str | None]) -> Callable[[Work[T]], Work[T]]: ...
+
+
+def once(store: KeyStore, key: Callable[[Any], str | None]) -> Any:
     """Wrap a handler so that it handles each key once.
 
-    ``key`` returns a message's key, or None to handle the message at every delivery. A message whose key is done counts
-    as consumed. A message whose key another consumer works on is retried.
+    ``key`` returns the key of what the handler gets, or None to handle it at every delivery. A message whose key is
+    done counts as consumed. A message whose key another consumer works on is retried.
     """
 
     def decorate(handler: Work[T]) -> Work[T]:

@@ -15,8 +15,7 @@ from firearrow.message import properties as keys_of
 from firearrow.message import properties as properties_codec
 from firearrow.message.batch import split_batch
 from firearrow.message.hosts import Host
-from firearrow.message.model import Message as NewMessage
-from firearrow.message.model import MessageView
+from firearrow.message.model import MessageView, NewMessage
 from firearrow.message.names import is_retry, without_namespace
 from firearrow.message.record import decode_record, record_heads
 from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, NEED_UNWRAP

@@ -17,7 +17,7 @@ from firearrow.message.sysflag import transaction_type
 _COPIED: Final = frozenset({keys_of.TAGS, keys_of.KEYS})
 
 
-class Message(msgspec.Struct, frozen=True):
+class NewMessage(msgspec.Struct, frozen=True):
     """Message that an application sends.
 
     ``flag`` is a number that the application chooses; brokers carry it unread. `Message.of` builds a message from the
@@ -41,7 +41,7 @@ class Message(msgspec.Struct, frozen=True):
         deliver_at_ms: int = 0,
         properties: Mapping[str, str] | None = None,
         flag: int = 0,
-    ) -> Message:
+    ) -> NewMessage:
         """Build a message.
 
         ``keys`` are searchable words. ``delay_level`` (1 to 18) and ``deliver_at_ms`` (wall clock) delay the delivery;
@@ -109,7 +109,7 @@ class MessageView(msgspec.Struct, frozen=True):
         """The words under which the message can be found."""
         return self.properties.get(keys_of.KEYS, "").split()
 
-    def copy(self, topic: str) -> Message:
+    def copy(self, topic: str) -> NewMessage:
         """Return a message to send to a topic, with the sender's body, tag, keys and properties.
 
         Properties that brokers and clients have added are left out: some of them would act again.
@@ -119,7 +119,7 @@ class MessageView(msgspec.Struct, frozen=True):
             for name, value in self.properties.items()
             if name in _COPIED or (name not in keys_of.OF_BROKER and name != keys_of.RESENT_ID)
         }
-        return Message(topic, self.body_decompressed(), kept, self.flag)
+        return NewMessage(topic, self.body_decompressed(), kept, self.flag)
 
     @property
     def unique_key(self) -> str | None:

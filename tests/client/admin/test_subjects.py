@@ -13,7 +13,7 @@ from firearrow.client.admin.topics import changes_text
 from firearrow.client.queues import Queue
 from firearrow.clock import SystemClock
 from firearrow.errors import NotFound, NotSupported, TopicNotFound
-from firearrow.message.model import Message
+from firearrow.message.model import NewMessage
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import MessageQueue, SubscriptionGroupConfig
 from tests.client.admin.servers import run
@@ -33,7 +33,7 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
                 await admin.topics.create(server.broker, TopicConfig("T", 2, 2))
                 await admin.groups.create(server.broker, SubscriptionGroupConfig("g"))
                 queue = Queue("T", "broker-a", 0)
-                message = Message.of("T", b"x", keys="k", properties={"UNIQ_KEY": "unique"})
+                message = NewMessage.of("T", b"x", keys="k", properties={"UNIQ_KEY": "unique"})
                 now = SystemClock().now_ms()
                 stored = await admin.messages.send(server.broker, "p", queue, message, now)
                 assert (stored.status, stored.queue_offset) == ("SEND_OK", 0)

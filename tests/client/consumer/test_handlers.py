@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from dataclasses import dataclass
 from typing import Any
 
 import pytest
@@ -93,7 +94,37 @@ def test_with_batches_it_gets_lists() -> None:
     assert got == [[MESSAGE, MESSAGE]]
 
 
+@dataclass
+class Order:
+    number: int
+
+
+def holding(body: bytes) -> Message:
+    record = encode_record("T", body, b"", 0, 0, 0, 0, 0, 0, HOST, 0, HOST, 0, 0)
+    return Message.received(decode_record(record), "a")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value"), [(str, '{"number": 17}'), (bytes, b'{"number": 17}'), (Order, Order(17)), (dict, {"number": 17})]
+)
+@pytest.mark.parametrize("batch", [0, 2])
+def test_with_a_kind_it_gets_bodies(kind: type, value: object, batch: int) -> None:
+    got: list[object] = []
+    registration = registered(got.append, kind=kind, batch=batch)
+    assert asyncio.run(registration.handle([holding(b'{"number": 17}')])) is None
+    assert got == [[value] if batch else value]
+    registration.close()
+
+
+def test_a_body_that_does_not_fit_its_kind_is_a_failure() -> None:
+    failure = asyncio.run(registered(awaited, kind=Order).handle([holding(b'{"number": "x"}')]))
+    assert failure is not None
+    assert "of topic 'T' is not JSON of Order" in str(failure.error)
+
+
 def test_what_cannot_be() -> None:
+    with pytest.raises(ConfigError, match="'T': with manual=True a handler gets a Delivery"):
+        registered(awaited, kind=str, manual=True)
     with pytest.raises(ConfigError, match="'T': the concurrency 0 is below 1"):
         registered(awaited, concurrency=0)
     with pytest.raises(ConfigError, match="'T': batches of 1025 messages"):

@@ -10,11 +10,12 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
 
-from firearrow.client import PushConsumer, StartFrom
+from firearrow.client import Message, PushConsumer, StartFrom
 from firearrow.client import blocking as blocking_client
 from firearrow.errors import ClientError
 from firearrow.testing import EmbeddedCluster
@@ -226,8 +227,12 @@ def test_one_signal_stops_all_consumers_and_the_program_gets_its_handlers_back()
     async def main(name_server: str) -> None:
         consumers = [PushConsumer(name_server, group=f"readers-{n}", start=StartFrom.FIRST) for n in range(3)]
         came = [asyncio.Event() for _ in consumers]
-        for consumer, event in zip(consumers, came, strict=True):
-            consumer.on("greetings")(lambda _, event=event: event.set())
+
+        async def arrived(n: int, _: Message) -> None:
+            came[n].set()
+
+        for n, consumer in enumerate(consumers):
+            consumer.subscribe("greetings", partial(arrived, n))
         runs = [asyncio.ensure_future(consumer.run(signals=n != 2)) for n, consumer in enumerate(consumers)]
         await asyncio.gather(*(event.wait() for event in came))
         os.kill(os.getpid(), signal.SIGTERM)

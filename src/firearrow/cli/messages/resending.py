@@ -17,7 +17,7 @@ from firearrow.cli.output.reports import Cell, Table, cut
 from firearrow.client.producer.producer import Producer
 from firearrow.errors import SendFailed
 from firearrow.message import properties as keys_of
-from firearrow.message.model import Message, MessageView
+from firearrow.message.model import MessageView, NewMessage
 
 GROUP: Final = "firearrow-resend"
 RESENT: Final = ("messageId", "topic", "toTopic", "tag", "keys", "body", "newMessageId", "state")
@@ -31,7 +31,7 @@ class Resend(NamedTuple):
     mark: str | None
     to: str
 
-    def copy(self) -> Message:
+    def copy(self) -> NewMessage:
         """Give the copy to send."""
         copy = self.message.copy(self.to)
         if self.mark is not None:

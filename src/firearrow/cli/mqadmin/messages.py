@@ -18,7 +18,7 @@ from firearrow.clock import HOUR_MS
 from firearrow.errors import ConfigError
 from firearrow.files import for_the_user_alone, make_own_directory, name_of_file
 from firearrow.message import properties as keys_of
-from firearrow.message.model import Message, MessageView
+from firearrow.message.model import MessageView, NewMessage
 from firearrow.message.names import TRACE_TOPIC
 from firearrow.wire.client_bodies import DirectResult
 
@@ -81,7 +81,7 @@ async def _send_again(run: Invocation, topic: str, one: str, cluster: str | None
     with run.noting():
         message = await run.admin.message(topic, one, run.clock.now_ms(), cluster)
         run.write(f"prepare resend msg. originalMsgId={one}")
-        again = Message(message.topic, message.body_decompressed(), message.properties, message.flag)
+        again = NewMessage(message.topic, message.body_decompressed(), message.properties, message.flag)
         run.write(str(await CommandProducer(run, RESENDING_GROUP).send(again)))
 
 

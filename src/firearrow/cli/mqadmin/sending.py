@@ -18,7 +18,7 @@ from firearrow.client.routing.queues import WritableQueue, writable
 from firearrow.errors import ConfigError, FirearrowError, TopicNotFound
 from firearrow.message import properties as keys_of
 from firearrow.message.ids import create_unique_id, month_start_ms, unique_id_prefix
-from firearrow.message.model import Message
+from firearrow.message.model import NewMessage
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.wire.client_bodies import MessageQueue
 
@@ -75,14 +75,14 @@ class CommandProducer:
             raise ConfigError(f"topic {topic!r} has no writable queue")
         return found
 
-    async def send(self, message: Message, target: WritableQueue | None = None) -> Sent:
+    async def send(self, message: NewMessage, target: WritableQueue | None = None) -> Sent:
         """Send a message to the target; without a target, to any queue."""
         if target is None:
             targets = await self.targets(message.topic)
             self._turn += 1
             target = targets[self._turn % len(targets)]
         own = {keys_of.UNIQUE_KEY: next(self._ids), "WAIT": "true", **message.properties}
-        whole = Message(message.topic, message.body, own, message.flag)
+        whole = NewMessage(message.topic, message.body, own, message.flag)
         queue = Queue(message.topic, target.broker_name, target.queue_id)
         stored = await self._run.admin.messages.send(
             target.address, self._group, queue, whole, self._run.clock.now_ms()
@@ -99,7 +99,7 @@ async def send(run: Invocation) -> None:
     if run.flag("m", False):
         raise ConfigError("option -m is not supported: Firearrow can't trace this message yet")
     body = run.text("p").encode()
-    message = Message.of(topic, body, tags=run.get("c"), keys=run.get("k"))
+    message = NewMessage.of(topic, body, tags=run.get("c"), keys=run.get("k"))
     sending = CommandProducer(run)
     target = None
     if broker and queue_id > -1:
@@ -126,8 +126,8 @@ async def send_status(run: Invocation) -> None:
         run.line(f"rt={_ms_since(run, began)}ms, SendResult={sent}")
 
 
-def _filled(topic: str, size: int) -> Message:
-    return Message(topic, FILLING * -(-size // len(FILLING)))
+def _filled(topic: str, size: int) -> NewMessage:
+    return NewMessage(topic, FILLING * -(-size // len(FILLING)))
 
 
 def _ms_since(run: Invocation, began: float) -> int:
@@ -138,7 +138,7 @@ async def check_times(run: Invocation) -> None:
     """Measure sends to a topic, queue after queue; the average is without the first send."""
     topic, amount, size = run.text("t"), run.number("a", AMOUNT), run.number("s", SIZE)
     sending = CommandProducer(run)
-    message = Message(topic, b"a" * size)
+    message = NewMessage(topic, b"a" * size)
     run.line(_HEAD.format("#Broker Name", "#QID", "#Send Result", "#RT"))
     elapsed, target = 0, WritableQueue("", "", 0)
     for number in range(amount):
@@ -184,7 +184,7 @@ async def _measure(run: Invocation, sending: CommandProducer, cluster: str, brok
     for number in range(amount):
         began = run.clock.monotonic()
         try:
-            await sending.send(Message(broker, b"a" * size))
+            await sending.send(NewMessage(broker, b"a" * size))
         except (OSError, FirearrowError):  # the line shows the count
             failed += 1
         elapsed += _ms_since(run, began) if number else 0

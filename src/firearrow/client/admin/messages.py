@@ -12,7 +12,7 @@ from firearrow.errors import BrokerError
 from firearrow.javanumbers import LONG_MAX
 from firearrow.message import properties
 from firearrow.message.ids import OffsetId, decode_offset_id
-from firearrow.message.model import Message, MessageView
+from firearrow.message.model import MessageView, NewMessage
 from firearrow.wire import headers
 from firearrow.wire.client_bodies import SQL92, TAG, DirectResult
 from firearrow.wire.codes import RequestCode as Code
@@ -152,7 +152,7 @@ class Messages(Part):
         found = list(iter_records(answer.body)) if status is PullStatus.FOUND else []
         return Pulled(status, numbers[0], numbers[1], numbers[2], found)
 
-    async def send(self, address: str, group: str, queue: Queue, message: Message, now_ms: int) -> Stored:
+    async def send(self, address: str, group: str, queue: Queue, message: NewMessage, now_ms: int) -> Stored:
         """Send a message to a queue; raises unless it is stored."""
         from firearrow.client.producer.drafts import send_fields  # most commands send nothing
 

@@ -32,7 +32,7 @@ BATCH_MAX: Final = 1024  # limit of RocketMQ's consumeMessageBatchMaxSize
 DEAD_LETTER: Final = -1
 
 Handler = Callable[[Any], Any]
-"""Takes a `Message`, or a list of them."""
+"""Function of an application that gets a `Message`, a list of them, a `Delivery` or a body."""
 
 
 class RetryLater(ClientError):
@@ -65,7 +65,7 @@ class HandlerRegistration:
     """Subscription of an application to a topic, with its handler.
 
     ``batch`` is the maximum length of the lists that the handler gets; with 0 it gets single messages. With ``manual``
-    the application acknowledges each message.
+    the application acknowledges each message. With ``kind`` the handler gets the body in place of the message.
     """
 
     def __init__(
@@ -76,7 +76,10 @@ class HandlerRegistration:
         batch: int = 0,
         *,
         manual: bool = False,
+        kind: Any = None,
     ) -> None:
+        if manual and kind is not None:
+            raise ConfigError(f"topic {subscription.topic!r}: with manual=True a handler gets a Delivery, not a {kind}")
         if concurrency < 1:
             raise ConfigError(f"topic {subscription.topic!r}: the concurrency {concurrency} is below 1")
         if not 0 <= batch <= BATCH_MAX:
@@ -93,6 +96,8 @@ class HandlerRegistration:
         if not is_coroutine(handler):
             self._threads = ThreadPoolExecutor(concurrency, f"consume {subscription.topic}", leave_signals)
             self.call = partial(_in_thread, self._threads, leaving_signals(handler))
+        if kind is not None:
+            self.call = partial(_with_values, self.call, reader_of(kind))
 
     async def handle(self, messages: Sequence[Message]) -> Failure | None:
         """Call the handler with messages; returns its failure, or None."""
@@ -153,6 +158,22 @@ def failure_of(messages: Sequence[Message], error: BaseException) -> Failure:
         exc_info=None if isinstance(error, RetryLater) else error,
     )
     return Failure(error)
+
+
+# --- bodies in place of messages ---
+
+
+def reader_of(kind: Any) -> Callable[[Message], Any]:
+    """Function that reads a body as a type. It raises MessageError for a body that does not fit."""
+    if kind is str:
+        return Message.text
+    if kind is bytes:
+        return lambda message: message.body
+    return lambda message: message.json(kind)
+
+
+async def _with_values(call: Callable[[Any], Awaitable[Any]], read: Callable[[Message], Any], got: Any) -> None:
+    await call([read(message) for message in got] if isinstance(got, list) else read(got))
 
 
 # --- messages that the application acknowledges ---

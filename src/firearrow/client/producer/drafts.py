@@ -19,7 +19,7 @@ from firearrow.client.queues import Queue
 from firearrow.errors import ConfigError, MessageError
 from firearrow.message import properties as keys_of
 from firearrow.message.compress import LEVEL, Compression, compress
-from firearrow.message.model import Message as NewMessage
+from firearrow.message.model import NewMessage
 from firearrow.message.names import AUTO_CREATE_TOPIC, is_sendable, validate_lite, validate_topic
 from firearrow.message.sysflag import COMPRESSED, COMPRESSION_SHIFT
 from firearrow.wire.codes import ResponseCode
@@ -80,7 +80,7 @@ def body_of(value: Any) -> bytes:
 
 
 class SendOptions(msgspec.Struct, frozen=True):
-    """Options of a message, without its body; see ``Producer.send``."""
+    """Arguments of a send that become properties of the message."""
 
     key: str | Sequence[str] | None = None
     tag: str | None = None

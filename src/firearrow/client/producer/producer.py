@@ -162,7 +162,7 @@ class Producer:
     ) -> Receipt:
         """Send a message; returns when a broker has it.
 
-        ``body`` is bytes, text, a value that msgspec writes as JSON, or a ``firearrow.message.model.Message`` with its
+        ``body`` is bytes, text, a value that msgspec writes as JSON, or a `NewMessage` with its
         own properties. ``key`` is one word, or several, for looking the message up. ``tag`` is for the filters of
         subscriptions. Only one of ``delay``, ``delay_level`` (1 to 18) and ``deliver_at`` may delay delivery. Messages
         with the same ``sharding_key`` go to the same queue, in order if the caller awaits each before the next.
@@ -228,7 +228,7 @@ class Producer:
     ) -> list[Receipt]:
         """Send several messages to one queue in one request: the broker takes all or none.
 
-        Each is a body as in ``send``, or a ``firearrow.message.model.Message`` with properties. None may be delayed,
+        Each is a body as in ``send``, or a `NewMessage` with properties. None may be delayed,
         and together they must fit into one message.
         """
         options = SendOptions(tag=tag, sharding_key=sharding_key)
@@ -262,9 +262,10 @@ class Producer:
         properties: Mapping[str, str] | None = None,
         timeout_seconds: Duration | None = None,
     ) -> AsyncIterator[Transaction]:
-        """Send a half message that consumers get if the block ends without an error; see `transactions`.
+        """Send a half message, which consumers get if the block ends without an error.
 
-        Raises ClientError unless the producer has a ``check`` function.
+        ``roll_back()`` of the transaction discards it. If the block raises, the broker asks a producer of the group
+        later, whose ``check`` decides. Raises ClientError unless the producer has a ``check`` function.
         """
         halves = self._halves
         if halves is None:

@@ -20,8 +20,7 @@ from firearrow.client.session.session import Session
 from firearrow.errors import BrokerError, ClientError, MessageError
 from firearrow.message import properties as keys_of
 from firearrow.message.hosts import Host
-from firearrow.message.model import Message as NewMessage
-from firearrow.message.model import MessageView
+from firearrow.message.model import MessageView, NewMessage
 from firearrow.message.names import reply_topic
 from firearrow.net.client import ServerRequest
 from firearrow.wire.codes import RequestCode, ResponseCode

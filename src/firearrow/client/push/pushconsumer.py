@@ -18,10 +18,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Final, Literal, TypeVar, Unpack
+from typing import Any, Final, Literal, Unpack
 
 from firearrow.client.arguments import Duration, seconds_of, texts_of
 from firearrow.client.consumer.groupcalls import GroupCalls
@@ -42,6 +42,7 @@ from firearrow.client.consumer.rates import ConsumeRates
 from firearrow.client.consumer.rebalance import Rebalancer
 from firearrow.client.consumer.requests import ConsumerRequests
 from firearrow.client.consumer.stopsignals import stopped_by_signals
+from firearrow.client.consumer.subscribing import Subscribing
 from firearrow.client.consumer.subscription import StartFrom, subscription_to, to_start
 from firearrow.client.push.assignment import Assignment
 from firearrow.client.session.session import Session, SessionOptions
@@ -66,8 +67,6 @@ from firearrow.wire.codes import RequestCode
 
 log = Log(__name__)
 
-H = TypeVar("H", bound=Handler)
-
 INSTANCE: Final = "DEFAULT"  # of broadcasting clients, which find their file again by it
 INVISIBLE_SECONDS: Final = (5.0, 300.0)
 
@@ -75,7 +74,7 @@ Mode = Literal["pull", "pop", "broker"]
 """Way of receiving: pull, pop, or the broker's setting by an administrator."""
 
 
-class PushConsumer(ConsumerLife):
+class PushConsumer(Subscribing, ConsumerLife):
     """Member of a consumer group.
 
     ``cluster`` is the address of the name servers, or a `Session` to share. Without a session, the consumer creates one
@@ -157,51 +156,28 @@ class PushConsumer(ConsumerLife):
 
     # --- subscriptions ---
 
-    def on(
-        self,
-        topic: str,
-        *,
-        tags: str | Iterable[str] = SUBSCRIBE_ALL,
-        sql: str = "",
-        concurrency: int = CONCURRENCY,
-        batch: int = 0,
-        manual: bool = False,
-    ) -> Callable[[H], H]:
-        """Subscribe the decorated function to a topic; see ``subscribe``."""
-        texts_of([topic], "topic")  # without an argument, `on` gets the function itself
-
-        def decorate(handler: H) -> H:
-            self.subscribe(topic, handler, tags=tags, sql=sql, concurrency=concurrency, batch=batch, manual=manual)
-            return handler
-
-        return decorate
-
-    def subscribe(
+    def _subscribe(
         self,
         topic: str,
         handler: Handler,
         *,
+        kind: Any,
+        batch: int,
+        manual: bool,
         tags: str | Iterable[str] = SUBSCRIBE_ALL,
         sql: str = "",
         concurrency: int = CONCURRENCY,
-        batch: int = 0,
-        manual: bool = False,
     ) -> None:
-        """Subscribe a function to a topic, before the consumer is started.
-
-        A coroutine function runs on the loop, a plain one in threads; up to ``concurrency`` calls run at a time. If the
-        function returns, the message is consumed. If it raises, the message is redelivered; `RetryLater` says when.
-        With ``batch`` the function gets lists of up to ``batch`` messages. With ``manual`` it gets a `Delivery`, and
-        must call its ``ack``. ``tags`` is ``A || B``, ``sql`` an SQL92 expression. Raises ConfigError.
-        """
+        texts_of([topic], "topic")
         name = self.session.topic(topic)
         if self._state != "new":
             raise ClientError(f"group {self.group!r} is {self._state}: subscribe before the start")
         if name in self.member.registrations:
             raise ConfigError(f"group {self.group!r} has a handler for topic {topic!r} already")
-        now_ms = self.session.clock.now_ms()
-        subscription = subscription_to(name, now_ms, tags=tags, sql=sql)
-        self.member.registrations[name] = HandlerRegistration(subscription, handler, concurrency, batch, manual=manual)
+        subscription = subscription_to(name, self.session.clock.now_ms(), tags=tags, sql=sql)
+        self.member.registrations[name] = HandlerRegistration(
+            subscription, handler, concurrency, batch, manual=manual, kind=kind
+        )
         self.member.subscriptions[name] = subscription
 
     def consumer_data(self) -> ConsumerData:
