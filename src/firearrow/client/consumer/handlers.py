@@ -25,7 +25,7 @@ from firearrow.logs import Log
 from firearrow.net.tasks import is_cancelled
 from firearrow.wire.client_bodies import SubscriptionData
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 CONCURRENCY: Final = 20  # the thread count of RocketMQ's clients
 BATCH_MAX: Final = 1024  # limit of RocketMQ's consumeMessageBatchMaxSize
@@ -46,7 +46,7 @@ class RetryLater(ClientError):
     def __init__(self, reason: str = "", *, level: int = 0, seconds: Duration | None = None) -> None:
         super().__init__(reason)
         self.level = level
-        self.seconds = None if seconds is None else seconds_of(seconds, "seconds")
+        self.seconds: float | None = None if seconds is None else seconds_of(seconds, "seconds")
 
 
 class Failure:
@@ -55,10 +55,10 @@ class Failure:
     __slots__ = ("error", "level", "seconds")
 
     def __init__(self, error: BaseException) -> None:
-        self.error = error
+        self.error: BaseException = error
         asked = error if isinstance(error, RetryLater) else None
-        self.level = 0 if asked is None else asked.level
-        self.seconds = None if asked is None else asked.seconds
+        self.level: int = 0 if asked is None else asked.level
+        self.seconds: float | None = None if asked is None else asked.seconds
 
 
 class HandlerRegistration:

@@ -15,6 +15,7 @@ class ConsumerLife:
     closes with it."""
 
     def __init__(self, joined: tuple[Session, bool]) -> None:
+        self.session: Session
         self.session, self._owns_session = joined
         self._state = "new"
         self._closing = asyncio.Lock()

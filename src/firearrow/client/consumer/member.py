@@ -62,10 +62,12 @@ class AssignedQueue:
         self.cache: ProcessQueue[Message] = ProcessQueue()
         self.is_dropped = False
         self.locked_until = 0.0
-        self.consuming = asyncio.Lock()
-        self.arrived = asyncio.Event()
+        self.consuming: asyncio.Lock = asyncio.Lock()
+        self.arrived: asyncio.Event = asyncio.Event()
         self._time = asyncio.get_running_loop().time
-        self.last_pull = self.last_lock = self.last_consumed = self._time()
+        self.last_pull: float = self._time()
+        self.last_lock: float = self.last_pull
+        self.last_consumed: float = self.last_pull
         self.tasks: list[RunningTask] = []
         self._room: asyncio.Future[None] | None = None
 

@@ -22,7 +22,7 @@ from firearrow.logs import Log
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import MessageQueue, ResetOffsets
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 PERSIST_SECONDS: Final = 5.0
 PERSIST_FIRST_SECONDS: Final = 10.0
@@ -188,7 +188,7 @@ class LocalOffsets:
     """Offsets of one group of one client."""
 
     def __init__(self, directory: Path, client_id: str, group: str) -> None:
-        self.path = directory / client_id / group / _NAME
+        self.path: Path = directory / client_id / group / _NAME
 
     def read(self) -> dict[Queue, int]:
         """Offsets of the last write; empty without a file.

@@ -21,7 +21,7 @@ from firearrow.logs import Log
 from firearrow.wire.allocation import Strategy
 from firearrow.wire.client_bodies import PULL, MessageQueue
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 REBALANCE_SECONDS: Final = 20.0
 FAILED_SECONDS: Final = 1.0

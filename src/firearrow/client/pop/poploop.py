@@ -24,7 +24,7 @@ from firearrow.net.tasks import Tasks
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.pop import Handle
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 ACKS_MAX: Final = 1024  # of one request
 

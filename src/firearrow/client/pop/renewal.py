@@ -21,7 +21,7 @@ from firearrow.errors import BrokerError, ConfigError, FirearrowError
 from firearrow.logs import Log
 from firearrow.net.tasks import RunningTask, Tasks
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 INVISIBLE_MIN: Final = timedelta(seconds=1)
 ROUNDS: Final = 3  # in an invisible time, so two renewals may fail
@@ -39,8 +39,8 @@ class LeasedMessage:
     def __init__(self, holder: LeaseHolder, consumer: SimpleConsumer, message: Message) -> None:
         self._holder = holder
         self._changing = asyncio.Lock()  # a change returns a new handle, and only that one is valid
-        self.consumer = consumer
-        self.message = message
+        self.consumer: SimpleConsumer = consumer
+        self.message: Message = message
 
     async def ack(self) -> bool:
         """Acknowledge the message. Returns False if its invisible time was over: it may be redelivered. Raises OSError

@@ -82,8 +82,9 @@ class Producer:
         spans: bool = False,
         **session: Unpack[SessionOptions],
     ) -> None:
+        self.session: Session
         self.session, self._owns_session = Session.of(cluster, **session)
-        self.group = self.session.group(group)
+        self.group: str = self.session.group(group)
         self._rules = rules or Rules(retries, seconds_of(timeout_seconds, _TIMEOUT))
         self._compressor = Compressor(compression, compress_level, compress_from_bytes)
         self._body_bytes_max = body_bytes_max

@@ -34,7 +34,7 @@ from firearrow.net.client import ServerRequest
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 PREPARED: Final[Mapping[str, str]] = {keys_of.TRANSACTION_PREPARED: "true"}
 

@@ -74,7 +74,7 @@ class PullConsumer(ConsumerLife):
         if start_at_ms is None:
             start_at_ms = self.session.clock.now_ms() - HOUR_MS // 2
         settings = ConsumerSettings(start_from=start_from, start_at_ms=start_at_ms, limits=limits or Limits())
-        self.member = Member(calls, settings, BrokerOffsets(calls))
+        self.member: Member = Member(calls, settings, BrokerOffsets(calls))
         self._tasks = Tasks()
         self._rebalancing = Rebalancer(self.member, strategy, self._update)
         self._divides = self._assigns = False

@@ -23,7 +23,7 @@ from firearrow.logs import Log
 from firearrow.wire.client_bodies import SubscriptionData
 from firearrow.wire.codes import ResponseCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 FAILED_SECONDS: Final = 1.0  # after a failed pull
 FULL_SECONDS: Final = 0.05  # between looks at a full cache, unless it gets room before

@@ -21,7 +21,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 IN_FLIGHT_MAX: Final = 256  # requests about queues
 

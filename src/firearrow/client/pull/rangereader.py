@@ -26,7 +26,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 AHEAD: Final = 16  # pulls in flight: at 256 KiB an answer, 4 MiB
 STRETCH_FIRST: Final = 32  # limit of an answer of an unchanged broker

@@ -18,7 +18,7 @@ from firearrow.errors import FirearrowError
 from firearrow.logs import Log
 from firearrow.net.tasks import RunningTask, Tasks
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 TURN_MESSAGES: Final = 64
 """Messages of handlers that never wait, before the loop has its turn. With 16, each message cost half as much again,

@@ -30,7 +30,7 @@ from firearrow.logs import Log
 from firearrow.message.names import is_retry
 from firearrow.net.tasks import RunningTask, Tasks
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 SILENT_SECONDS_MAX: Final = 120.0  # after which a queue without pulls starts again
 CONSUMING_SECONDS_MAX: Final = 0.5  # for a handler in order, before this client keeps its queue for now

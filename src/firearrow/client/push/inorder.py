@@ -20,7 +20,7 @@ from firearrow.client.queues import Queue
 from firearrow.errors import FirearrowError
 from firearrow.logs import Log
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 LOCK_EVERY_SECONDS: Final = 20.0
 LOCK_FIRST_SECONDS: Final = 1.0

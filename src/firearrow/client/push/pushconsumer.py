@@ -65,7 +65,7 @@ from firearrow.wire.client_bodies import (
 )
 from firearrow.wire.codes import RequestCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 INSTANCE: Final = "DEFAULT"  # of broadcasting clients, which find their file again by it
 INVISIBLE_SECONDS: Final = (5.0, 300.0)
@@ -137,7 +137,7 @@ class PushConsumer(Subscribing, ConsumerLife):
         if broadcasting:
             directory = offsets_directory or default_directory()
             store = FileOffsets(LocalOffsets(directory, self.session.client_id, calls.group))
-        self.member = Member(calls, settings, store, not broadcasting, ordered)
+        self.member: Member = Member(calls, settings, store, not broadcasting, ordered)
         self.started_ms = 0
         self._mode = mode
         self._strategy = strategy

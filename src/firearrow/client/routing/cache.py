@@ -18,7 +18,7 @@ from firearrow.logs import Log
 from firearrow.net.tasks import Tasks
 from firearrow.wire.bodies import Route
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 RouteListener = Callable[[str, Route], None]
 

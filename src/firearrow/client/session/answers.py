@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Final, TypeVar
 
 from firearrow.errors import MessageError, RemoteProtocolError
 from firearrow.logs import Log
@@ -11,7 +11,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import Route
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 B = TypeVar("B")
 

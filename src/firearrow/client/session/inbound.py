@@ -19,7 +19,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 ANY_GROUP: Final = ""
 

@@ -43,7 +43,7 @@ from firearrow.wire.command import NO_FIELDS, FieldValue
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.signature import Credentials
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 T = TypeVar("T")
 
@@ -118,12 +118,12 @@ class Session:
         self.clock: Clock = clock or SystemClock()
         self.chance: Random = chance or SystemRandom()
         self.namespace = namespace
-        self.ip = ip or local_ip()
+        self.ip: str = ip or local_ip()
         self._instance, self._unit = instance, unit
         self._identify()
-        self.tasks = Tasks()
+        self.tasks: Tasks = Tasks()
         self._asked = InboundRequests(self.tasks)
-        self.client = Client(
+        self.client: Client = Client(
             self._asked.handlers(),
             Access(credentials, Tls(verify=False) if tls is True else tls or None),
             call_seconds=seconds_of(call_seconds, "call_seconds"),
@@ -133,7 +133,7 @@ class Session:
         addresses = _addresses(name_servers)
         self._address_server = None if addresses else _address_server(unit)
         self._servers = NameServers(self.client, addresses, self.chance)
-        self.routes = RouteCache(self._servers.route, self.tasks)
+        self.routes: RouteCache = RouteCache(self._servers.route, self.tasks)
         self._poll_seconds = seconds_of(poll_seconds, "poll_seconds")
         self._heartbeat_seconds = seconds_of(heartbeat_seconds, "heartbeat_seconds")
         self._producers: set[str] = set()
@@ -146,9 +146,9 @@ class Session:
 
     def _identify(self) -> None:
         self._process = os.getpid()
-        self.instance = self._instance or instance_name(self.chance)
-        self.client_id = client_id(self.ip, self.instance, self._unit)
-        self.ids = UniqueIds(self.ip, self.clock, self.chance)
+        self.instance: str = self._instance or instance_name(self.chance)
+        self.client_id: str = client_id(self.ip, self.instance, self._unit)
+        self.ids: UniqueIds = UniqueIds(self.ip, self.clock, self.chance)
 
     @staticmethod
     def of(cluster: Session | str | Sequence[str] | None, **options: Unpack[SessionOptions]) -> tuple[Session, bool]:

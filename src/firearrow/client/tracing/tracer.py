@@ -27,7 +27,7 @@ from firearrow.message import properties as keys_of
 from firearrow.message.names import TRACE_TOPIC
 from firearrow.message.sysflag import TRANSACTION_PREPARED
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 HELD_MAX: Final = 16_384  # records of about 500 bytes: a second of sends. Java has 2048
 BATCH_MAX: Final = 20  # records in a message
