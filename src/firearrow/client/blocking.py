@@ -72,7 +72,6 @@ class PushConsumer(Subscribing, Blocking[_push.PushConsumer]):
 
     pause = at_once(_push.PushConsumer.pause)
     resume = at_once(_push.PushConsumer.resume)
-    queues = at_once(_push.PushConsumer.queues)
 
     def _subscribe(
         self, topic: str, handler: Handler, *, kind: Any, batch: int, manual: bool, **options: Unpack[SubscribeOptions]
@@ -92,6 +91,11 @@ class PushConsumer(Subscribing, Blocking[_push.PushConsumer]):
                 self.portal.run(self.inner.run(signals=False))
             finally:
                 self.close()
+
+    @property
+    def queues(self) -> dict[str, list[tuple[str, int]]]:
+        """Queues of this consumer now: broker and queue id, by topic."""
+        return self.inner.queues
 
     def stop(self) -> None:
         """Make ``run`` close the consumer and return; any thread may call it, also a handler."""

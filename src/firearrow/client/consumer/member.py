@@ -61,7 +61,7 @@ class AssignedQueue:
         self.queue = queue
         self.cache: ProcessQueue[Message] = ProcessQueue()
         self.is_dropped = False
-        self.locked_until = 0.0
+        self.locked_until: float = 0.0
         self.consuming: asyncio.Lock = asyncio.Lock()
         self.arrived: asyncio.Event = asyncio.Event()
         self._time = asyncio.get_running_loop().time

@@ -51,7 +51,7 @@ class ProcessQueue(Generic[M]):
         self._waiting: deque[M] = deque()
         self._taken: dict[int, M] = {}
         self._bytes = 0
-        self.next_offset = -1
+        self.next_offset: int = -1
         """Offset after the last message; -1 before the first."""
 
     def __len__(self) -> int:

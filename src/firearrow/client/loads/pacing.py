@@ -31,9 +31,9 @@ class LatencyHistogram:
 
     def __init__(self) -> None:
         self._counts: dict[int, int] = {}
-        self.count = 0
-        self.total = 0
-        self.max = 0
+        self.count: int = 0
+        self.total: int = 0
+        self.max: int = 0
 
     def add(self, value: int) -> None:
         """Count a value; a negative one, after a step of the clock, counts as 0."""

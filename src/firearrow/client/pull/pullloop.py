@@ -174,7 +174,7 @@ class PollPuller:
         position: int = NONE_STORED,
     ) -> None:
         self.assigned = assigned
-        self.position = position
+        self.position: int = position
         self.is_paused = False
         self._member = member
         self._arrived = arrived

@@ -138,7 +138,7 @@ class PushConsumer(Subscribing, ConsumerLife):
             directory = offsets_directory or default_directory()
             store = FileOffsets(LocalOffsets(directory, self.session.client_id, calls.group))
         self.member: Member = Member(calls, settings, store, not broadcasting, ordered)
-        self.started_ms = 0
+        self.started_ms: int = 0
         self._mode = mode
         self._strategy = strategy
         self._trace_topic = trace if isinstance(trace, str) else TRACE_TOPIC if trace else None

@@ -47,7 +47,7 @@ class Tracer:
         self._held: deque[Record] = deque()
         self._wakes = asyncio.Event()
         self._is_closing = False
-        self.dropped = 0
+        self.dropped: int = 0
         self._dropped_said = 0
         self._running = session.tasks.start(self._run(), f"trace of {group}")
 
