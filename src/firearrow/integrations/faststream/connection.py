@@ -22,7 +22,7 @@ from firearrow.client.push.pushconsumer import PushConsumer
 from firearrow.client.session.session import Session, SessionOptions
 from firearrow.errors import FirearrowError
 from firearrow.integrations.topics import admin_of, declare_topic
-from firearrow.message.model import Message as NewMessage
+from firearrow.message.model import NewMessage
 from firearrow.wire.client_bodies import SUBSCRIBE_ALL
 
 
@@ -71,7 +71,7 @@ class GroupConsumer:
 
     async def stop(self) -> None:
         """Commit and leave the group."""
-        await self._consumer.stop()
+        await self._consumer.close()
 
 
 class ReplyingProducer(Producer):

@@ -21,7 +21,7 @@ from firearrow.integrations.faststream.messages import (
     REPLY_TO,
     RocketMQParser,
 )
-from firearrow.message.model import Message as NewMessage
+from firearrow.message.model import NewMessage
 
 REQUEST_SECONDS: Final = 30.0
 SEND_SECONDS_MIN: Final = 1.0  # with no time left, a send fails by another error than TimeoutError

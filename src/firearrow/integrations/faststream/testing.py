@@ -28,8 +28,7 @@ from firearrow.integrations.faststream.publishing import RocketMQProducer
 from firearrow.integrations.faststream.subscriber import RocketMQSubscriber
 from firearrow.message import properties as keys_of
 from firearrow.message.hosts import Host
-from firearrow.message.model import Message as NewMessage
-from firearrow.message.model import MessageView
+from firearrow.message.model import MessageView, NewMessage
 from firearrow.wire.client_bodies import tags_in
 
 _HERE: Final = Host("127.0.0.1", 0)
