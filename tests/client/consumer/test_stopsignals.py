@@ -122,6 +122,21 @@ def read(message) -> None:
 consumer.run()
 """
 
+ELSEWHERE = """
+import signal, sys, threading
+from firearrow.client import StartFrom
+from firearrow.client.blocking import PushConsumer
+
+consumer = PushConsumer(sys.argv[1], group="readers", start=StartFrom.FIRST)
+
+@consumer.on("greetings")
+def read(message) -> None:
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+
+consumer.run()
+print("returned")
+"""
+
 
 @contextmanager
 def running(code: str, *arguments: object) -> Iterator[subprocess.Popen[str]]:
@@ -216,6 +231,14 @@ def test_a_forked_child_has_the_signals_of_the_program() -> None:
         with running(FORKS, cluster.name_server) as process:
             printed, errors = ended(process)
         assert (process.returncode, printed, errors) == (0, f"child ended by {-signal.SIGTERM}\n", "")
+
+
+def test_a_signal_that_the_thread_of_a_handler_gets_is_not_lost() -> None:
+    """The system does so if that thread unblocks signals before the main thread has taken it."""
+    with EmbeddedCluster() as cluster:
+        send(cluster, 1)
+        with running(ELSEWHERE, cluster.name_server) as process:
+            assert ended(process) == ("returned\n", "")
 
 
 def test_one_signal_stops_all_consumers_and_the_program_gets_its_handlers_back() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import math
 import os
 import signal
 import threading
@@ -238,6 +239,30 @@ def leaving_signals(function: Callable[..., T]) -> Callable[..., T]:
     return call
 
 
+SIGNAL_SECONDS: Final = 0.5
+"""Longest time until the main thread, which waits for a result, runs the program's handler of a signal.
+
+The system may give a signal to a thread that has just unblocked signals, to run a function of the application. That
+does not wake the main thread, and only the main thread runs handlers.
+"""
+
+
+def _result_of(running: Future[T], seconds_max: float | None) -> T:
+    """Wait for a result. Raises TimeoutError after ``seconds_max``."""
+    if threading.current_thread() is not threading.main_thread():
+        return running.result(seconds_max)
+    left = math.inf if seconds_max is None else seconds_max
+    while True:
+        try:
+            return running.result(min(left, SIGNAL_SECONDS))
+        except TimeoutError:
+            if running.done():
+                return running.result()
+            left -= SIGNAL_SECONDS
+            if left <= 0:
+                raise
+
+
 class LoopThread:
     """Thread ``name`` with an event loop; `run` runs a coroutine on it from any other thread.
 
@@ -274,7 +299,7 @@ class LoopThread:
             raise ClientError("a client that was opened before a fork can't be used in the fork: open another")
         running: Future[T] = asyncio.run_coroutine_threadsafe(work, self._loop)
         try:
-            return running.result(self._seconds_max)
+            return _result_of(running, self._seconds_max)
         except TimeoutError:
             if running.done():
                 raise  # the coroutine's own TimeoutError
