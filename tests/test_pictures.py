@@ -19,7 +19,7 @@ COLOURS = np.array([[0, 0, 0], [255, 255, 255], [180, 60, 10], [250, 249, 7]], n
 
 def test_each_picture_is_on_the_page_and_small() -> None:
     named = re.findall(r"\]\(pictures/([\w-]+\.png)\)", (DOCS / "console.md").read_text(encoding="utf-8"))
-    found = {path.name: path.stat().st_size for path in (DOCS / "pictures").iterdir()}
+    found = {path.name: path.stat().st_size for path in (DOCS / "pictures").glob("*.png")}
     assert sorted(named) == sorted(found)
     assert [name for name, size in found.items() if size > BYTES_MAX] == []
 

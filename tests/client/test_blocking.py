@@ -140,7 +140,7 @@ def test_a_push_consumer_runs_until_it_is_stopped(cluster: Cluster) -> None:
         running = threading.Thread(target=consumer.run)
         running.start()
         assert got.all_came.wait(20)
-        assert consumer.queues == {"orders": [("a", number) for number in range(4)]}
+        assert consumer.queues["orders"] == [("a", number) for number in range(4)]
         consumer.stop()
         running.join(20)
         assert not running.is_alive()

@@ -43,8 +43,7 @@ def test_without_java_one_sentence_says_so(monkeypatch: pytest.MonkeyPatch, tmp_
 
 def test_another_pyspark_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     asked = tomllib.loads((Path(__file__).parents[2] / "pyproject.toml").read_text())
-    extra = asked["project"]["optional-dependencies"]["spark"][0]
-    assert extra == f"pyspark>={VERSIONS[0]},<4.4"
+    assert f"pyspark>={VERSIONS[0]},<4.4" in asked["project"]["optional-dependencies"]["spark"]
     assert VERSIONS[-1] == "4.3"
     monkeypatch.setattr("pyspark.__version__", "3.5.1")
     with pytest.raises(ConfigError, match=r"^Firearrow needs PySpark 4\.2 or 4\.3, but 3\.5\.1 is"):

@@ -232,9 +232,9 @@ def test_without_the_package_a_start_is_refused_by_the_name_of_the_key(
     with opened(tmp_path / "kvStore"):
         pass
     monkeypatch.setitem(sys.modules, "rocksdict", None)
-    with pytest.raises(ConfigError, match=r"popConsumerKVServiceInit=true: .* extra rocksdb"):
+    with pytest.raises(ConfigError, match=r"popConsumerKVServiceInit=true: .*'firearrow\[rocksdb\]'"):
         kv_store_of(config, tmp_path)
-    with pytest.raises(ConfigError, match=r"kvStore: .* extra rocksdb"):
+    with pytest.raises(ConfigError, match=r"kvStore: .*'firearrow\[rocksdb\]'"):
         kv_store_of(BrokerConfig(), tmp_path)
 
 
