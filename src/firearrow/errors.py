@@ -99,6 +99,15 @@ class MissingPackage(ConfigError, ImportError):
         super().__init__(f"{needs} {package}: pip install 'firearrow[{extra}]'")
 
 
+def require_packages(needs: str, extra: str, *packages: str) -> None:
+    """Raise MissingPackage unless all packages of an extra are installed. None is imported."""
+    from importlib.util import find_spec  # most programs have no use for it
+
+    for package in packages:
+        if find_spec(package) is None:
+            raise MissingPackage(needs, package, extra)
+
+
 class CatalogError(FirearrowError):
     """A catalog of Iceberg tables does not answer, or refuses what it is asked for."""
 

@@ -88,18 +88,10 @@ def _of_cluster(options: Mapping[str, Any], ask: Callable[[Admin], Awaitable[Ite
 async def _topic_names(admin: Admin) -> Iterable[str]:
     from firearrow.message import names
 
-    def is_of_users(topic: str) -> bool:
-        return not (names.is_system_topic(topic) or names.is_retry(topic) or names.is_dlq(topic))
-
-    return filter(is_of_users, await admin.topics.names())
+    return filter(names.is_of_users, await admin.topics.names())
 
 
 async def _group_names(admin: Admin) -> Iterable[str]:
-    from firearrow.cli.cluster.masters import masters_in
-    from firearrow.client.admin.calls import concurrently
-    from firearrow.message import names
+    from firearrow.cli.cluster.masters import group_names
 
-    masters = masters_in(await admin.cluster())
-    tables = await concurrently(masters, lambda master: admin.groups.configs(master.address))
-    found = {name for table in tables for name in table.subscription_group_table}
-    return sorted(name for name in found if not names.is_system_group(name))
+    return await group_names(admin)

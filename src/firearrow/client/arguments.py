@@ -36,10 +36,15 @@ def ms_of(duration: Duration, name: str) -> int:
     return int(seconds_of(duration, name) * 1000)
 
 
+def one_or_several(value: object) -> Iterable[object]:
+    """Elements of a collection; the value itself if it is a text or no collection."""
+    return [value] if isinstance(value, str) or not isinstance(value, Iterable) else value
+
+
 def texts_of(value: object, name: str) -> list[str]:
     """Texts of an argument that is one or several. Raises ConfigError for another value."""
     found: list[str] = []
-    for one in [value] if isinstance(value, str) or not isinstance(value, Iterable) else value:
+    for one in one_or_several(value):
         if not isinstance(one, str):
             raise ConfigError(f"{name}: {one!r} is not text")
         found.append(one)

@@ -151,6 +151,11 @@ def is_system_topic(topic: str, added: Collection[str] = ()) -> bool:
     return topic in SYSTEM_TOPICS or topic.startswith(SYSTEM_TOPIC_PREFIX) or topic in added
 
 
+def is_of_users(topic: str) -> bool:
+    """Tell whether a topic is one of applications: neither a broker's, nor of retries or dead letters."""
+    return not (is_system_topic(topic) or is_retry(topic) or is_dlq(topic))
+
+
 def is_system_group(group: str) -> bool:
     """Tell whether a group belongs to the broker or its tools."""
     return group in SYSTEM_GROUPS or group.startswith(SYSTEM_GROUP_PREFIX)

@@ -5,13 +5,11 @@ package.
 """
 
 from importlib import import_module
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any, Final
 
-from firearrow.errors import DiskFull, MissingPackage
+from firearrow.errors import DiskFull, require_packages
 
-if find_spec("numpy") is None:  # an installation for clients alone
-    raise MissingPackage("servers and their stores need", "numpy", "server")
+require_packages("servers and their stores need", "server", "numpy")  # an installation for clients alone has none
 
 if TYPE_CHECKING:
     from firearrow.store.acknowledging import Acknowledging, PutStatus

@@ -520,6 +520,19 @@ def test_a_request_gets_its_reply(tmp_path: Path) -> None:
     clustered(tmp_path, main)
 
 
+def test_a_reply_has_properties_of_its_own(tmp_path: Path) -> None:
+    async def main(cluster: Cluster) -> None:
+        async with producer(cluster) as shop, producer(cluster, group="kitchen") as kitchen:
+            asking = asyncio.create_task(shop.request("orders", "17?"))
+            await until(lambda: len(cluster.all_stored("orders")) == 1)
+            [view] = cluster.all_stored("orders")
+            await kitchen.reply(Message.received(view, "a"), NewMessage("any", b"17!", {"dish": "soup"}))
+            reply = await asking
+            assert (reply.text(), reply.properties["dish"]) == ("17!", "soup")
+
+    clustered(tmp_path, main)
+
+
 def test_a_request_without_reply(tmp_path: Path) -> None:
     async def main(cluster: Cluster) -> None:
         async with producer(cluster) as shop:

@@ -13,6 +13,7 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.routing.queues import MASTER
+from firearrow.message.names import is_system_group
 from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterInfo
 
 Pattern = Annotated[str | None, Parameter("names that match this, with * and ? (default: all)")]
@@ -55,6 +56,14 @@ async def ask_masters(
     if not rows:
         raise NothingFound(f"there is no {what}")
     return rows
+
+
+async def group_names(admin: Admin) -> list[str]:
+    """Give the names of all groups, without those of brokers and tools, in order."""
+    masters = masters_in(await admin.cluster())
+    tables = await concurrently(masters, lambda master: admin.groups.configs(master.address))
+    found = {name for table in tables for name in table.subscription_group_table}
+    return sorted(name for name in found if not is_system_group(name))
 
 
 def addresses_by_broker(info: ClusterInfo) -> Mapping[str, str]:

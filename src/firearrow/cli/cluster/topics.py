@@ -90,9 +90,7 @@ async def list_topics(
 
 
 def _is_of_users(topic: str) -> bool:
-    return not (
-        names.is_system_topic(topic) or names.is_retry(topic) or names.is_dlq(topic) or topic.endswith("_REPLY_TOPIC")
-    )
+    return names.is_of_users(topic) and not topic.endswith("_REPLY_TOPIC")
 
 
 def _listed(topic: str, configs: list[TopicConfig]) -> list[Cell]:

@@ -10,7 +10,7 @@ from typing import Annotated, Final, NamedTuple
 from firearrow.auth.model import Action, Resource
 from firearrow.cli.cluster.accesscontrol import SUPER, Told, masters_told
 from firearrow.cli.cluster.acls import ANYWHERE, config_of, verdict_of
-from firearrow.cli.cluster.masters import masters_in
+from firearrow.cli.cluster.masters import group_names
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.health.check import COLUMNS, rows_of
 from firearrow.cli.output.listing import PLAIN, Output
@@ -23,7 +23,6 @@ from firearrow.client.diagnosis.findings import Finding, Level, by_gravity
 from firearrow.client.diagnosis.groupfacts import GroupFacts
 from firearrow.client.diagnosis.sends import SendFacts
 from firearrow.clock import SystemClock
-from firearrow.message import names
 
 SENDS: Final = "sends"
 UNKNOWN_GROUP: Final = "unknown-group"
@@ -96,13 +95,8 @@ async def _of_sends(admin: Admin, topic: str | None) -> Diagnosis:
 
 
 async def _of_all(admin: Admin) -> list[Diagnosis]:
-    tables = [await admin.groups.configs(it.address) for it in masters_in(await admin.cluster())]
-    groups = sorted({name for table in tables for name in table.subscription_group_table})
     control = await _controls(admin)
-    return await concurrently(
-        [name for name in groups if not names.is_system_group(name)],
-        lambda name: _of_group(admin, name, control=control),
-    )
+    return await concurrently(await group_names(admin), lambda name: _of_group(admin, name, control=control))
 
 
 def _tell_all(told: Sequence[Diagnosis], output: Output) -> int:

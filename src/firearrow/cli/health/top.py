@@ -160,16 +160,12 @@ def report_of(traffic: Traffic, time: str, notes: Sequence[str] = (), more: Sequ
     if notes:
         facts["note"] = "; ".join(notes)
     groups = [(*row, row.seconds_left) for row in traffic.groups]
-    topics = [row for row in traffic.topics if _is_of_users(row.topic)]
+    topics = [row for row in traffic.topics if names.is_of_users(row.topic)]
     return Report(
         "Firearrow top",
         facts,
         [_brokers(traffic), Table("Groups", GROUPS, groups), Table("Topics", TOPICS, topics), *more],
     )
-
-
-def _is_of_users(topic: str) -> bool:
-    return not (names.is_system_topic(topic) or names.is_retry(topic) or names.is_dlq(topic))
 
 
 def _brokers(traffic: Traffic) -> Table:

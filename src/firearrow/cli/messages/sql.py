@@ -13,7 +13,6 @@ from asyncio.subprocess import DEVNULL, PIPE, create_subprocess_exec
 from collections.abc import Iterator, Mapping
 from contextlib import aclosing, contextmanager, suppress
 from datetime import datetime
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
@@ -38,7 +37,7 @@ from firearrow.cli.parameters import (
     valued,
 )
 from firearrow.client.admin import Admin
-from firearrow.errors import ConfigError, MissingPackage
+from firearrow.errors import ConfigError, require_packages
 from firearrow.message.model import MessageView
 
 if TYPE_CHECKING:
@@ -82,7 +81,7 @@ async def sql(
     output: Output = PLAIN,
 ) -> None:
     """Run a query over the messages of topics, or over their typed tables."""
-    _check_packages()
+    require_packages("queries need", "sql", "duckdb", "pyarrow")
     with _in_turn():
         text = content_of(Path(STANDARD_INPUT)).decode() if query is None else query
         output.show(await _asked(text, since, messages, rows, lake, cluster))
@@ -116,12 +115,6 @@ async def _asked(
             tables[name] = retained if typed is None else typed
             notes += [note] if note and typed is None else []
     return _result(await _answered(Question(query, rows, []), tables), rows, notes)
-
-
-def _check_packages() -> None:
-    for name in ("duckdb", "pyarrow"):
-        if find_spec(name) is None:
-            raise MissingPackage("queries need", name, "sql")
 
 
 async def _answered(question: Question, tables: Mapping[str, Readable] = EMPTY) -> Outcome:

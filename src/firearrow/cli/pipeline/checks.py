@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Callable, Mapping
-from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -28,7 +27,7 @@ from firearrow.cli.pipeline.options import (
     TablesJob,
     WatchJob,
 )
-from firearrow.errors import ConfigError, FirearrowError, MissingPackage
+from firearrow.errors import ConfigError, FirearrowError, require_packages
 
 _MASTERS: Final = re.compile(
     r"local(\[(\*|\d+)(, *\d+)?\])?|local-cluster\[.+\]|yarn|(spark|k8s)://.+"
@@ -133,12 +132,6 @@ def has_small_log(store: Path) -> bool:
     return is_small_log(parse({"path": str(store)}))
 
 
-def require(module: str, extra: str) -> None:
-    """Raise MissingPackage unless a module can be imported."""
-    if find_spec(module) is None:
-        raise MissingPackage(f"--{extra} needs", module, extra)
-
-
 # --- output ---
 
 
@@ -189,7 +182,7 @@ def _archive(options: ArchiveJob) -> None:
     from firearrow.spark.options import parse
 
     if options.iceberg:
-        require("pyiceberg", "iceberg")
+        require_packages("--iceberg needs", "iceberg", "pyiceberg")
     source(options.source())
     require_apart(parse(options.source()).place.paths, FilePlace(options.to))
 
@@ -200,7 +193,7 @@ def _tables(options: TablesJob) -> None:
     lake = lake_of(options)
     for spec in lake.specs:
         if spec.bodies in _OF_BODIES:
-            require(_OF_BODIES[spec.bodies], "bodies")
+            require_packages("--bodies needs", "bodies", _OF_BODIES[spec.bodies])
     lake.check()
 
 

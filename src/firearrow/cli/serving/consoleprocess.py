@@ -10,10 +10,9 @@ import asyncio
 import socket
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
-from importlib.util import find_spec
 from typing import Final
 
-from firearrow.errors import MissingPackage
+from firearrow.errors import require_packages
 from firearrow.logs import Log
 from firearrow.net.address import endpoint
 from firearrow.net.tasks import Tasks
@@ -38,8 +37,7 @@ class ConsoleProcess:
 
     def start(self, port: int) -> str:
         """Listen, and give the address of the console. Raises OSError, or ConfigError without its libraries."""
-        if missing := [name for name in NEEDED if find_spec(name) is None]:
-            raise MissingPackage("the console needs", missing[0], "console")
+        require_packages("the console needs", "console", *NEEDED)
         self._listening = socket.create_server((HOST, port))
         self._listening.setblocking(False)
         self._wait()

@@ -14,10 +14,9 @@ from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.routing.queues import MASTER
 from firearrow.clock import HOUR_MS
-from firearrow.errors import FirearrowError
+from firearrow.errors import FirearrowError, NotPermitted
 from firearrow.message import names
 from firearrow.wire.bodies import ClusterInfo
-from firearrow.wire.codes import ResponseCode
 
 SUBJECTS_MAX: Final = 2000  # per broker, of topics and of groups with a lag
 PROGRESS_SECONDS: Final = 30.0  # for all groups of a broker
@@ -142,8 +141,7 @@ async def broker_of(admin: Admin, server: RegisteredBroker) -> BrokerFacts:
     try:
         return broker._replace(counted=await admin.brokers.runtime(broker.address))
     except (OSError, FirearrowError) as error:
-        is_refused = getattr(error, "code", None) == ResponseCode.NO_PERMISSION
-        return broker._replace(error=str(error), is_refused=is_refused)
+        return broker._replace(error=str(error), is_refused=isinstance(error, NotPermitted))
 
 
 class _BrokerCollector:

@@ -12,7 +12,7 @@ from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.messages import PullStatus
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import MASTER
-from firearrow.errors import FirearrowError, GroupNotFound, TopicNotFound
+from firearrow.errors import FirearrowError, GroupNotFound, NotPermitted, TopicNotFound
 from firearrow.message import names
 from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView
@@ -170,8 +170,8 @@ class _GroupCollector:
         )
 
     def _note(self, about: str, error: Exception) -> None:
-        if getattr(error, "code", None) == ResponseCode.NO_PERMISSION:
-            self._refused.append(f"{about}: {getattr(error, 'remark', error)}")
+        if isinstance(error, NotPermitted):
+            self._refused.append(f"{about}: {error.remark}")
         else:
             self._untold.append(f"{about}: {error}")
 

@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple
 
 import msgspec
 
-from firearrow.client.arguments import Duration, duration_fault, ms_of
+from firearrow.client.arguments import Duration, duration_fault, ms_of, one_or_several
 from firearrow.client.message import Message
 from firearrow.client.queues import Queue
 from firearrow.errors import ConfigError, MessageError
@@ -132,9 +132,8 @@ def _text(value: object, name: str) -> str:
 
 
 def _keys(key: str | Iterable[str]) -> str:
-    """Keys as one text. A single word of another type is the usual mistake."""
-    words: object = [key] if isinstance(key, str) else key
-    return " ".join(_text(word, "key") for word in (words if isinstance(words, Iterable) else [words]))
+    """Keys as one text."""
+    return " ".join(_text(word, "key") for word in one_or_several(key))
 
 
 def _counts(value: object) -> bool:

@@ -319,7 +319,10 @@ class Producer:
             waiting.end(asked)
 
     async def reply(self, message: Message, body: Any) -> Receipt:
-        """Reply to a request. Raises ClientError if the message is not a request."""
+        """Reply to a request. ``body`` is a body as in ``send``, or a `NewMessage` with properties.
+
+        Raises ClientError if the message is not a request.
+        """
         sent = reply_to(message, body)
         draft = self._prepared(Draft(sent.topic, sent.body, sent.properties, 0))
         return (await self._post(draft, ANYWHERE, None)).receipt

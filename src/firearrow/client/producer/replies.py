@@ -72,7 +72,7 @@ class PendingReplies:
 
 
 def reply_to(message: Message, body: Any) -> NewMessage:
-    """Reply to a request. Raises ClientError if the message is not a request."""
+    """Reply to a request; ``body`` as in `Producer.reply`. Raises ClientError if the message is not a request."""
     found = message.properties
     wanted = (keys_of.CORRELATION_ID, keys_of.REPLY_TO_CLIENT, keys_of.REPLY_TTL)
     missing = [name for name in (keys_of.CLUSTER, *wanted) if name not in found]
@@ -81,9 +81,11 @@ def reply_to(message: Message, body: Any) -> NewMessage:
             f"message {message.message_id} of topic {message.topic!r} can't be replied to: it has "
             f"no {', '.join(missing)}"
         )
+    own = body.properties if isinstance(body, NewMessage) else {}
     copied = {name: found[name] for name in wanted}
     topic = reply_topic(found[keys_of.CLUSTER])
-    return NewMessage(topic, body_of(body), {**copied, keys_of.MESSAGE_TYPE: REPLY_TYPE})
+    plain = body_of(body.body if isinstance(body, NewMessage) else body)
+    return NewMessage(topic, plain, {**own, **copied, keys_of.MESSAGE_TYPE: REPLY_TYPE})
 
 
 def _message_of(asked: ServerRequest, session: Session) -> Message:

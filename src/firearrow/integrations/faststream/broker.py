@@ -28,7 +28,7 @@ from faststream.specification.schema.extra import Tag, TagDict
 
 from firearrow.client.producer.drafts import Receipt
 from firearrow.client.session.session import SessionOptions
-from firearrow.integrations.faststream.commands import RequestOptions, RocketMQPublishCommand, SendingOptions
+from firearrow.integrations.faststream.commands import RequestOptions, SendingOptions
 from firearrow.integrations.faststream.connection import OpenConnection, RocketMQConfig
 from firearrow.integrations.faststream.messages import RocketMQMessage
 from firearrow.integrations.faststream.publishing import RocketMQProducer
@@ -172,14 +172,8 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[Any, OpenConnection, Roc
 
         ``headers`` become properties. ``reply_to`` is a topic for the response of the handler.
         """
-        cmd = RocketMQPublishCommand(
-            message,
-            _publish_type=PublishType.PUBLISH,
-            topic=topic,
-            headers=headers,
-            correlation_id=correlation_id or self.config.id_generator(),
-            reply_to=reply_to,
-            sending=sending,
+        cmd = self.config.command(
+            message, topic=topic, headers=headers, correlation_id=correlation_id, reply_to=reply_to, sending=sending
         )
         receipt: Receipt = await self._basic_publish(cmd, producer=self.config.producer)
         return receipt
@@ -194,14 +188,8 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[Any, OpenConnection, Roc
         **sending: Unpack[SendingOptions],
     ) -> list[Receipt]:
         """Publish messages to one queue in one request: the broker of RocketMQ takes all or none."""
-        cmd = RocketMQPublishCommand(
-            *messages,
-            _publish_type=PublishType.PUBLISH,
-            topic=topic,
-            headers=headers,
-            correlation_id=correlation_id or self.config.id_generator(),
-            reply_to=reply_to,
-            sending=sending,
+        cmd = self.config.command(
+            *messages, topic=topic, headers=headers, correlation_id=correlation_id, reply_to=reply_to, sending=sending
         )
         receipts: list[Receipt] = await self._basic_publish_batch(cmd, producer=self.config.producer)
         return receipts
@@ -218,12 +206,12 @@ class RocketMQBroker(RocketMQRegistrator, BrokerUsecase[Any, OpenConnection, Roc
     ) -> RocketMQMessage:
         """Send a request to a handler; returns its response. Raises TimeoutError if none comes in time, by default in
         30 seconds."""
-        cmd = RocketMQPublishCommand(
+        cmd = self.config.command(
             message,
-            _publish_type=PublishType.REQUEST,
+            kind=PublishType.REQUEST,
             topic=topic,
             headers=headers,
-            correlation_id=correlation_id or self.config.id_generator(),
+            correlation_id=correlation_id,
             timeout=timeout,
             sending=sending,
         )

@@ -11,18 +11,15 @@ from typing import Any, NamedTuple, Self
 
 from faststream._internal.configs import BrokerConfig
 from faststream.exceptions import IncorrectState, SetupError
+from faststream.response import PublishType
 
 from firearrow.client.consumer.subscription import StartFrom
-from firearrow.client.message import Message
-from firearrow.client.producer.drafts import Draft, Receipt
 from firearrow.client.producer.producer import Producer
-from firearrow.client.producer.replies import reply_to
-from firearrow.client.producer.sender import ANYWHERE
 from firearrow.client.push.pushconsumer import PushConsumer
 from firearrow.client.session.session import Session, SessionOptions
 from firearrow.errors import FirearrowError
+from firearrow.integrations.faststream.commands import RocketMQPublishCommand
 from firearrow.integrations.topics import admin_of, declare_topic
-from firearrow.message.model import NewMessage
 from firearrow.wire.client_bodies import SUBSCRIBE_ALL
 
 
@@ -74,20 +71,10 @@ class GroupConsumer:
         await self._consumer.close()
 
 
-class ReplyingProducer(Producer):
-    """Producer whose replies have properties, too."""
-
-    async def answer(self, request: Message, message: NewMessage) -> Receipt:
-        """Reply to a request. Raises ClientError if it is not a request."""
-        reply = reply_to(request, message.body)
-        draft = self._prepared(Draft(reply.topic, reply.body, message.properties | reply.properties, 0))
-        return (await self._post(draft, ANYWHERE, None)).receipt
-
-
 class OpenConnection:
     """Connection between ``connect`` and ``stop``."""
 
-    def __init__(self, session: Session, producer: ReplyingProducer, queues: int, stack: AsyncExitStack) -> None:
+    def __init__(self, session: Session, producer: Producer, queues: int, stack: AsyncExitStack) -> None:
         self.session = session
         self.producer = producer
         self._queues = queues
@@ -100,7 +87,7 @@ class OpenConnection:
         """Open a connection; no server is asked yet."""
         async with AsyncExitStack() as stack:
             session = await stack.enter_async_context(Session(cluster, **options))
-            producer = await stack.enter_async_context(ReplyingProducer(session, group=group))
+            producer = await stack.enter_async_context(Producer(session, group=group))
             return cls(session, producer, queues, stack.pop_all())
 
     async def declare(self, topic: str) -> None:
@@ -178,3 +165,10 @@ class RocketMQConfig(BrokerConfig):
         if self.connection is None:
             raise IncorrectState("the broker is not connected: call connect() or start() first")
         return self.connection
+
+    def command(
+        self, *bodies: Any, correlation_id: str | None, kind: PublishType = PublishType.PUBLISH, **fields: Any
+    ) -> RocketMQPublishCommand:
+        """Command with these fields, and with a correlation id of its own unless one is given."""
+        given = correlation_id or self.id_generator()
+        return RocketMQPublishCommand(*bodies, _publish_type=kind, correlation_id=given, **fields)

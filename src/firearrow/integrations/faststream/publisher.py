@@ -84,6 +84,14 @@ class RocketMQPublisher(PublisherUsecase):
         merged.update(cast("SendingOptions", sending))
         return merged
 
+    def _fields(self, topic: str, headers: dict[str, Any] | None, sending: RequestOptions) -> dict[str, Any]:
+        """Fields of a command, with those of the publisher where none are given."""
+        return {
+            "topic": topic or self.topic,
+            "headers": self._config.headers | (headers or {}),
+            "sending": self._with_own(sending),
+        }
+
     async def start(self) -> None:
         """Create the topic unless it exists."""
         await super().start()
@@ -101,15 +109,12 @@ class RocketMQPublisher(PublisherUsecase):
     ) -> Any:
         """Publish a message, or with ``batch`` a sequence of them; returns the receipt, or the receipts."""
         body, rest = RocketMQPublishCommand._parse_bodies(message, batch=self._config.batch)
-        cmd = RocketMQPublishCommand(
+        cmd = self._outer_config.command(
             body,
             *rest,
-            _publish_type=PublishType.PUBLISH,
-            topic=topic or self.topic,
-            headers=self._config.headers | (headers or {}),
-            correlation_id=correlation_id or self._outer_config.id_generator(),
+            correlation_id=correlation_id,
             reply_to=reply_to or self._config.reply_to,
-            sending=self._with_own(sending),
+            **self._fields(topic, headers, sending),
         )
         return await self._send(cmd, ())
 
@@ -124,14 +129,12 @@ class RocketMQPublisher(PublisherUsecase):
         **sending: Unpack[RequestOptions],
     ) -> RocketMQMessage:
         """Send a request; returns its response. Raises TimeoutError if none comes in time."""
-        cmd = RocketMQPublishCommand(
+        cmd = self._outer_config.command(
             message,
-            _publish_type=PublishType.REQUEST,
-            topic=topic or self.topic,
-            headers=self._config.headers | (headers or {}),
-            correlation_id=correlation_id or self._outer_config.id_generator(),
+            correlation_id=correlation_id,
+            kind=PublishType.REQUEST,
             timeout=timeout,
-            sending=self._with_own(sending),
+            **self._fields(topic, headers, sending),
         )
         response: RocketMQMessage = await self._basic_request(cmd, producer=self._outer_config.producer)
         return response

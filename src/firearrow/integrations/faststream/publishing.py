@@ -42,7 +42,7 @@ class RocketMQProducer(ProducerProto[RocketMQPublishCommand]):
         message = await self.message_of(cmd)
         producer = self.config.opened.producer
         if cmd.request is not None:
-            return await producer.answer(cmd.request, message)
+            return await producer.reply(cmd.request, message)
         return await producer.send(cmd.destination, message, sharding_key=cmd.sending.get("sharding_key"))
 
     async def request(self, cmd: RocketMQPublishCommand) -> Message:

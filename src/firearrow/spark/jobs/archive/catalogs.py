@@ -5,11 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from importlib.util import find_spec
 from threading import Thread
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from firearrow.errors import CatalogError, ConfigError, FirearrowError, MissingPackage
+from firearrow.errors import CatalogError, ConfigError, FirearrowError, require_packages
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -36,8 +35,7 @@ class IcebergCatalog:
 
     def check(self) -> None:
         """Raise ConfigError for wrong properties and missing packages; a catalog that does not answer is not wrong."""
-        if find_spec("pyiceberg") is None:
-            raise MissingPackage(f"{self.label} needs", "pyiceberg", "iceberg")
+        require_packages(f"{self.label} needs", "iceberg", "pyiceberg")
         try:
             _ = self.opened
         except CatalogError:  # it may answer later

@@ -32,7 +32,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from functools import cached_property
-from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 from urllib.parse import unquote
@@ -42,7 +41,7 @@ import pyarrow as pa
 
 from firearrow.client.queues import Queue, Span
 from firearrow.clock import Clock, SystemClock
-from firearrow.errors import CorruptStore, FirearrowError, MissingPackage, StoreLocked
+from firearrow.errors import CorruptStore, FirearrowError, StoreLocked, require_packages
 from firearrow.javanumbers import INT_MAX, LONG_MAX
 from firearrow.spark.jobs.archive.fileplace import FilePlace, one_line
 from firearrow.spark.jobs.archive.progress import FILES, LOG, ArchiveProgress, LogMark, Numbers, OfQueue, read_numbers
@@ -300,8 +299,7 @@ class Archive:
 
         Raises CorruptStore for a log that cannot be read, ConfigError if the package is missing.
         """
-        if find_spec("deltalake") is None:
-            raise MissingPackage("an archive needs", "deltalake", "spark")
+        require_packages("an archive needs", "spark", "deltalake")
         for _ in range(_LOOKS_MAX):
             table = self._table()
             if table is None:

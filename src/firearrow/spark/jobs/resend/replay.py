@@ -35,7 +35,7 @@ from firearrow.client.queues import Queue
 from firearrow.clock import LAST_MS, checked_ms
 from firearrow.errors import ConfigError
 from firearrow.files import make_directory, sync_directory
-from firearrow.message.names import is_dlq, is_retry, is_system_topic
+from firearrow.message.names import is_of_users
 from firearrow.spark.jobs.resend import plans
 from firearrow.spark.jobs.resend.sources import MessageSource, Spans
 from firearrow.spark.jobs.resend.targets import ClusterMasters
@@ -76,7 +76,7 @@ class Selection:
 
     def wants(self, topic: str) -> bool:
         """Tell whether messages of a topic can be chosen."""
-        return self.all_topics or not (is_system_topic(topic) or is_retry(topic) or is_dlq(topic))
+        return self.all_topics or is_of_users(topic)
 
     def asked(self) -> dict[str, Any]:
         """Return the selection in values that can be compared."""
