@@ -12,6 +12,7 @@ import pytest
 
 from firearrow.client.admin import Admin
 from firearrow.errors import BrokerError, FirearrowError
+from firearrow.net.replies import Reply
 from firearrow.proxy import messages as m
 from firearrow.proxy.local import LocalBrokers
 from firearrow.proxy.statuses import ProxyError
@@ -420,6 +421,30 @@ def test_a_silent_client_is_forgotten() -> None:
         assert not list(clients.all())
         assert (await client.Heartbeat(beat)).status == NO_SETTINGS
         assert (await client.SendMessage(send_request("T", b"x"))).status.code == m.Code.OK
+
+    with VirtualTime(grpc=True) as time:
+        time.run(main())
+
+
+def test_a_client_is_heard_when_its_settings_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A busy broker may take long to register it."""
+    beat = LocalBrokers.beat
+
+    async def late(brokers: LocalBrokers, *given: Any) -> None:
+        reply: Reply[None] = Reply()
+        asyncio.get_running_loop().call_later(100, reply.set_result, None)
+        await reply
+        await beat(brokers, *given)
+
+    async def main() -> None:
+        await time.cluster.create_topic("T")
+        client = Direct(time.cluster.brokers[0].proxy, time.clock.now_ms)
+        monkeypatch.setattr(LocalBrokers, "beat", late)
+        await client.settled(settings_of_consumer("g", "T"))
+        monkeypatch.setattr(LocalBrokers, "beat", beat)
+        await asyncio.sleep(100)
+        alive = await client.Heartbeat(heartbeat("g", m.ClientType.SIMPLE_CONSUMER))
+        assert alive.status.code == m.Code.OK
 
     with VirtualTime(grpc=True) as time:
         time.run(main())

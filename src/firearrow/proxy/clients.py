@@ -302,6 +302,7 @@ class Clients:
         except (ProxyError, BrokerError):
             self._forget(client)
             raise
+        self._note_heard(client, self._clock.monotonic())  # a busy broker may answer late, which is no silence
         return client.settings
 
     def _entered(self, context: Context, settings: Settings, stream: Call | None) -> Client:
