@@ -150,22 +150,22 @@ class System(ABC):
 
 
 class Firearrow(System):
-    """Name server and broker, each a process."""
+    """Name server, broker, proxy and console: `firearrow serve`."""
 
     name = "Firearrow"
 
     def start(self) -> None:
-        """Start both."""
+        """Start it."""
         self.deployment: Deployment = launch_firearrow(self.home, ALONE, {})
         self.deployment.wait_ready()
 
     @property
     def pids(self) -> list[int]:
-        """Both processes."""
+        """Its process."""
         return self.deployment.pids
 
     def __exit__(self, *_: object) -> None:
-        """Stop both."""
+        """Stop it."""
         self.deployment.__exit__(None, None, None)
 
     def loads(self, seconds: float) -> dict[str, Found]:
