@@ -29,12 +29,13 @@ demo: setup ## messages that come later, fail and are decided, and what Spark sa
 test: lint ## everything: lint, types, architecture, unit and interop tests
 	@tools/test.sh $(ARGS)
 
-check: lint types ## lint, format, types, architecture
+check: lint types ## lint, format, types, architecture, generated docs
 
 lint: setup
 	@.venv/bin/ruff check --quiet
 	@.venv/bin/ruff format --check --quiet
 	@.venv/bin/lint-imports --no-logo --cache-dir .import_linter_cache
+	@.venv/bin/python -m tools.write_docs --check
 
 # What it knows of a file, mypy knows by its content: a new checkout need not find out all of it again.
 types: setup

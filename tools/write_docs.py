@@ -255,16 +255,28 @@ PARTS: dict[str, Callable[[], str]] = {
 }
 
 
-def main() -> int:
-    """Rewrite the pages that have generated parts."""
+def stale() -> Iterator[tuple[Path, str]]:
+    """Yield each file that the code has outdated, with its text of now."""
     for path in sorted(DOCS.rglob("*.md")):
         page = path.read_text(encoding="utf-8")
-        fresh = render(page)
-        if fresh != page:
+        if (fresh := render(page)) != page:
+            yield path, fresh
+    table = Path(TABLE)
+    if (fresh := completion_table()) != table.read_text(encoding="utf-8"):
+        yield table, fresh
+
+
+def main() -> int:
+    """Write the generated parts, or with ``--check`` name the files whose parts are stale."""
+    found = list(stale())
+    is_check = sys.argv[1:] == ["--check"]
+    for path, fresh in found:
+        if is_check:
+            print(f"{path} is stale: run `make docs`")
+        else:
             path.write_text(fresh, encoding="utf-8")
             print(f"wrote {path}")
-    Path(TABLE).write_text(completion_table(), encoding="utf-8")
-    return 0
+    return int(is_check and bool(found))
 
 
 if __name__ == "__main__":
