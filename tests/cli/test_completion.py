@@ -6,11 +6,14 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from firearrow.cli.main import main
+from firearrow.clock import SystemClock
+from firearrow.testing import EmbeddedCluster
 from tests.cli.shell import Shell
 
 
@@ -122,16 +125,39 @@ def test_zsh_gets_the_help(tmp_path: Path) -> None:
     assert word == "list :List topics"
 
 
-def test_names_are_kept_for_the_next_key(shell: Shell, tmp_path: Path) -> None:
+def test_names_are_kept_for_the_next_keys_and_renewed_beside_an_answer(shell: Shell, tmp_path: Path) -> None:
     servers = shell.cluster.name_server
     line = f"firearrow topic show -n {servers} orders-"
+    now = SystemClock().now_ms() / 1000
     shell.text("topic", "create", "orders-again", "-n", servers)
     assert completed(line, tmp_path) == ["orders-again"]
-    shell.text("topic", "create", "orders-later", "-n", servers)
-    assert completed(line, tmp_path) == ["orders-again"]
     [kept] = (tmp_path / "firearrow").glob("names-*")
-    os.utime(kept, (0, 0))
+    shell.text("topic", "create", "orders-later", "-n", servers)
+    os.utime(kept, (now + 600, now + 600))  # of a clock that was set back
     assert completed(line, tmp_path) == ["orders-again", "orders-later"]
+    shell.text("topic", "create", "orders-last", "-n", servers)
+    os.utime(kept, (now - 300, now - 300))
+    assert completed(line, tmp_path) == ["orders-again", "orders-later"]
+    while "orders-last" not in kept.read_text():
+        time.sleep(0.01)
+    assert completed(line, tmp_path) == ["orders-again", "orders-later", "orders-last"]
+    shell.text("topic", "create", "orders-new", "-n", servers)
+    os.utime(kept, (0, 0))
+    assert "orders-new" in completed(line, tmp_path)
+
+
+def test_names_of_a_cluster_that_is_gone_are_forgotten(tmp_path: Path) -> None:
+    with EmbeddedCluster() as cluster:
+        cluster.create_topic("orders")
+        line = f"firearrow topic show -n {cluster.name_server} orders"
+        assert completed(line, tmp_path) == ["orders"]
+    [kept] = (tmp_path / "firearrow").glob("names-*")
+    old = SystemClock().now_ms() / 1000 - 300
+    os.utime(kept, (old, old))
+    assert completed(line, tmp_path) == ["orders"]
+    while kept.exists():
+        time.sleep(0.01)
+    assert completed(line, tmp_path) == []
 
 
 @pytest.mark.parametrize(

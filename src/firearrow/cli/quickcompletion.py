@@ -13,8 +13,8 @@ The value is ``-`` for none, ``?`` for any, ``@topics`` and the like for names (
 ``@files``, or the choices, joined by bars. ``...`` at its end means that it may be repeated.
 
 `answer` gives None for a line that argcomplete must read: with quotes, with a part of a value behind ``=``, or with a
-file. Names of a cluster are kept for half a minute, in which a user types more than one key. Even the import of pathlib
-would take as long as all this.
+file. Names of a cluster are kept for ten minutes, and renewed beside the answer after half a minute. Even the import of
+pathlib would take as long as all this.
 """
 
 from __future__ import annotations
@@ -46,6 +46,10 @@ FIELDS: Final = {
 """Options that decide where names come from, and their fields in `ClusterOptions`."""
 ENVIRONMENT: Final = ("NAMESRV_ADDR", "FIREARROW_ACCESS_KEY")
 FRESH_MS: Final = 30_000
+"""Age of names, from which on a child process asks for them again while the shell gets the old ones."""
+KEPT_MS: Final = 600_000
+CLOSED_MAX: Final = 64
+"""Descriptors below this are closed in that process; a shell opens no more for a completion."""
 ESCAPED: Final = "();<>|&!`$*?[]{} \t"
 """Characters that a shell does not take as they are."""
 SEPARATOR: Final = "\v"
@@ -183,18 +187,45 @@ def names_of(kind: str, options: Mapping[str, str | bool]) -> Sequence[str]:
 
     path = _kept_in(kind, options)
     with suppress(OSError):
-        if 0 <= SystemClock().now_ms() - 1000 * os.stat(path).st_mtime < FRESH_MS:
+        age_ms = SystemClock().now_ms() - 1000 * os.stat(path).st_mtime
+        if 0 <= age_ms < KEPT_MS:
             with open(path, encoding="utf-8") as file:
-                return file.read().splitlines()
+                found = file.read().splitlines()
+            if age_ms >= FRESH_MS:
+                _renew(path, kind, options)
+            return found
+    return _asked(path, kind, options)
+
+
+def _asked(path: str, kind: str, options: Mapping[str, str | bool]) -> Sequence[str]:
     from firearrow.cli import completion
 
     found = [*completion.names_of(kind, options)]  # type: ignore[arg-type] # of the table
     if found:
         with suppress(OSError):  # nothing is kept where nothing can be written
             os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-            with open(path, "w", encoding="utf-8") as file:
+            with open(f"{path}.{os.getpid()}", "w", encoding="utf-8") as file:
                 file.write("\n".join(found))
+            os.replace(file.name, path)
     return found
+
+
+def _renew(path: str, kind: str, options: Mapping[str, str | bool]) -> None:
+    """Ask the cluster in a child process, for the next key; forget the names of one that does not answer.
+
+    The shell does not wait, because the child has none of its files.
+    """
+    os.utime(path)  # another key asks no second time meanwhile
+    if os.fork() == 0:
+        try:
+            os.setsid()
+            os.closerange(0, CLOSED_MAX)
+            for _ in range(3):
+                os.open(os.devnull, os.O_RDWR)
+            if not _asked(path, kind, options):
+                os.unlink(path)
+        finally:
+            os._exit(0)
 
 
 def _kept_in(kind: str, options: Mapping[str, str | bool]) -> str:
