@@ -6,6 +6,8 @@ import asyncio
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from firearrow.wire.command import FieldValue, Response
 from firearrow.wire.frame import AnyCommand
 from tests.broker.fakes import FakeChannel
@@ -158,6 +160,7 @@ def furnish(served: Serving, stepping: Stepping) -> None:
             store.queue(f"made-{number}", queue_id)
 
 
+@pytest.mark.timeout(600)  # thousands of texts take minutes on a slow machine
 def test_no_body_takes_a_long_step(tmp_path: Path) -> None:
     """The time that a text takes is limited by what it costs to read, not by its bytes alone."""
 

@@ -6,6 +6,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.processor import Processor
@@ -60,6 +62,7 @@ def test_no_request_takes_a_long_step(tmp_path: Path) -> None:
     assert routes.topics() == []
 
 
+@pytest.mark.timeout(600)  # thousands of texts take minutes on a slow machine
 def test_no_body_takes_a_long_step(tmp_path: Path) -> None:
     _, handlers = name_server(tmp_path)
     feed(Stepping(handlers, object()), handlers, BROKER)
