@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.pop.kvstore import STEP_MS, KvRecord, KvStore, encode, key_of, kv_store_of, record_of, records_of
-from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.config.table import load
 from firearrow.database import Database, Snapshot
 from firearrow.errors import ConfigError, MessageError
+from firearrow.wire.poprecords import PopCheckpoint
 from tests.golden import extract
 
 NOW_MS = 1_700_000_000_000 // STEP_MS * STEP_MS

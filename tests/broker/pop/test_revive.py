@@ -11,7 +11,6 @@ from typing import Any
 import pytest
 
 from firearrow.broker.pop import revivequeue
-from firearrow.broker.pop.records import Acknowledgement, PopCheckpoint
 from firearrow.broker.pop.retries import Retries
 from firearrow.errors import MessageError
 from firearrow.message.model import MessageView
@@ -22,6 +21,7 @@ from firearrow.testing.loop import VirtualClock
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.command import FieldValue
 from firearrow.wire.pop import Handle
+from firearrow.wire.poprecords import Acknowledgement, PopCheckpoint
 from tests.broker.popping import REVIVE_TOPIC, ack, ack_fields, popped
 from tests.broker.serving import Caller, Serving, left_by_kill, serving, stored
 from tests.golden import extract

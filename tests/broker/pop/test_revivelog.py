@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from firearrow.broker.pop import revivelog
-from firearrow.broker.pop.records import Acknowledgement, PopCheckpoint, encode
 from firearrow.errors import BrokerError, MessageError
 from firearrow.message.names import TIMER_TOPIC
 from firearrow.store.timers import TimerStore
 from firearrow.wire.command import FieldValue
 from firearrow.wire.pop import Handle
+from firearrow.wire.poprecords import Acknowledgement, PopCheckpoint, encode
 from tests.broker.pop.test_revive import RETRY, lives
 from tests.broker.popping import INVISIBLE_MS, REVIVE_TOPIC, ack, popped, revive_records
 from tests.broker.serving import Caller, Serving, in_virtual_time, left_by_kill, stored

@@ -18,13 +18,6 @@ from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
 from firearrow.broker.offsets.table import ConsumerOffsets
-from firearrow.broker.pop.records import (
-    CHECKPOINT_TAG,
-    Acknowledgement,
-    PopCheckpoint,
-    acknowledgement_of,
-    checkpoint_of,
-)
 from firearrow.broker.topics.table import TopicTable
 from firearrow.errors import MessageError
 from firearrow.logs import Log
@@ -33,6 +26,7 @@ from firearrow.message.model import MessageView
 from firearrow.message.properties import REAL_TOPIC
 from firearrow.message.record import decode_record
 from firearrow.store import MessageStore, OnWheel, TimerLog, on_wheel
+from firearrow.wire.poprecords import CHECKPOINT_TAG, Acknowledgement, PopCheckpoint, acknowledgement_of, checkpoint_of
 
 log = Log(__name__)
 

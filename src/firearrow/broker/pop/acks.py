@@ -16,7 +16,6 @@ from firearrow.broker.lite.popping import LiteAcks
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.orderinfo import IGNORED, UNKNOWN, ConsumerOrderInfo
-from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.pop.revivelog import PopBatch
 from firearrow.broker.pop.successors import Place, Successors
 from firearrow.broker.pop.unblocking import Unblocking
@@ -29,6 +28,7 @@ from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand, bare_frame
 from firearrow.wire.headers import AckMessage, ChangeInvisibleTime
 from firearrow.wire.pop import ORDER_REVIVE_QUEUE, Handle, origin_topic, parse_handle
+from firearrow.wire.poprecords import PopCheckpoint
 
 STEP_ACKS: Final = 64  # acknowledgements of a batch in one step; a millisecond
 BITS_CHARS_MAX: Final = 4096  # a pop looks at 800 entries of a queue, by default

@@ -30,7 +30,6 @@ from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.offsets.table import UNKNOWN
-from firearrow.broker.pop.records import Acknowledgement, PopCheckpoint
 from firearrow.broker.pop.revivelog import PopBatch, ReviveLog
 from firearrow.broker.pop.revivequeue import Key, OpenCheckpoint, key_of
 from firearrow.broker.turns import RETRY_SECONDS, TurnService, steps_of_turn
@@ -39,6 +38,7 @@ from firearrow.logs import Log
 from firearrow.services import Scheduler
 from firearrow.store import QueuesDeleted, TimerStore
 from firearrow.wire.codes import ResponseCode
+from firearrow.wire.poprecords import Acknowledgement, PopCheckpoint
 
 log = Log(__name__)
 

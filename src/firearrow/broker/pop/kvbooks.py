@@ -36,7 +36,6 @@ from firearrow.broker.events import SettingsChanged
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.kvstore import STEP_MS, KvRecord, KvStore, key_of, record_of, records_of
-from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.pop.retries import Retries, RetryLog, RetryTarget
 from firearrow.broker.pop.revivelog import PopBatch
 from firearrow.broker.registering.routes import TopicRoutes
@@ -47,6 +46,7 @@ from firearrow.logs import Log
 from firearrow.services import Scheduler
 from firearrow.store import TimerStore
 from firearrow.wire.codes import ResponseCode
+from firearrow.wire.poprecords import PopCheckpoint
 
 log = Log(__name__)
 

@@ -47,12 +47,12 @@ import msgspec
 from msgspec import UNSET, UnsetType, field
 
 from firearrow.broker.config import BrokerConfig
-from firearrow.broker.pop.records import Name, Natural, PopCheckpoint, QueueId
 from firearrow.database import DEFAULT, Database, FamilyOptions, MiB
 from firearrow.errors import ConfigError, CorruptStore, MessageError
 from firearrow.javanumbers import LONG_MAX
 from firearrow.wire import fastjson
 from firearrow.wire.pop import origin_of
+from firearrow.wire.poprecords import Name, Natural, PopCheckpoint, QueueId
 
 DIRECTORY: Final = "kvStore"
 STEP_MS: Final = 250  # records are counted by this interval, and due when it is over

@@ -19,7 +19,6 @@ from firearrow.broker.groups.filters import OwnRetries
 from firearrow.broker.pop.books import Books
 from firearrow.broker.pop.inflight import InFlight
 from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
-from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.pop.unblocking import Unblocking
 from firearrow.broker.state.attributes import PRIORITY_FACTOR, has_priorities
 from firearrow.errors import BrokerError, CorruptStore, MessageError
@@ -29,6 +28,7 @@ from firearrow.store import ConsumeQueue, DiskFull, Fetch, GetResult, GetStatus,
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.headers import PopMessage
 from firearrow.wire.pop import ORDER_REVIVE_QUEUE, TOPIC, Handle, order_count_infos, origin_of
+from firearrow.wire.poprecords import PopCheckpoint
 
 INIT_AT_FIRST: Final = 0  # initMode of a group that begins at the first message; any other: at the last one
 

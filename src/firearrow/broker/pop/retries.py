@@ -25,7 +25,6 @@ from msgspec.structs import replace
 
 from firearrow.broker.access.control import access_of
 from firearrow.broker.context import BrokerContext
-from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.registering.routes import TopicRoutes
 from firearrow.broker.state.attributes import has_priorities
 from firearrow.errors import FirearrowError, MessageError, PutLater
@@ -38,6 +37,7 @@ from firearrow.net.tasks import Tasks
 from firearrow.store import QueueEntry
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
+from firearrow.wire.poprecords import PopCheckpoint
 
 log = Log(__name__)
 

@@ -1,10 +1,10 @@
 """Redeliver popped messages that nobody acknowledged in time (revive).
 
-The revive queues (``records``) have a record for each pop, the checkpoint, a second before its messages are visible
-again, and behind it the acknowledgements. Two seconds after the visible time, the messages of a checkpoint that lack an
-acknowledgement go to a retry topic (``retries``), so an acknowledgement may be two seconds late. A checkpoint waits for
-longer if acknowledgements that came in time may not be read yet (``revivequeue``). Open checkpoints stay in memory, so
-each record is read once.
+The revive queues (``wire.poprecords``) have a record for each pop, the checkpoint, a second before its messages are
+visible again, and behind it the acknowledgements. Two seconds after the visible time, the messages of a checkpoint that
+lack an acknowledgement go to a retry topic (``retries``), so an acknowledgement may be two seconds late. A checkpoint
+waits for longer if acknowledgements that came in time may not be read yet (``revivequeue``). Open checkpoints stay in
+memory, so each record is read once.
 
 For each revive queue the group ``CID_RMQ_SYS_REVIVE_GROUP`` has the offset of the last record that a start no longer
 needs. Offsets are saved when the log is on the disk, so a crash repeats some messages and loses none.
@@ -27,7 +27,6 @@ from msgspec.structs import replace
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.pop.inflight import InFlight
-from firearrow.broker.pop.records import PopCheckpoint
 from firearrow.broker.pop.retries import Retries, RetryLog, RetryTarget
 from firearrow.broker.pop.revivequeue import LATE_MS, OpenCheckpoint, ReviveQueue
 from firearrow.broker.registering.routes import TopicRoutes
@@ -38,6 +37,7 @@ from firearrow.message import names
 from firearrow.message.names import REVIVE_GROUP
 from firearrow.services import Scheduler
 from firearrow.store import MessagesArrived
+from firearrow.wire.poprecords import PopCheckpoint
 
 log = Log(__name__)
 

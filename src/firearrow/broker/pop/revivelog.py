@@ -1,4 +1,4 @@
-"""ReviveLog of popped messages: checkpoints and acknowledgements in the revive topic (``pop.records``).
+"""ReviveLog of popped messages: checkpoints and acknowledgements in the revive topic (``wire.poprecords``).
 
 Each record waits in the timer's topic, like any message with a delivery time. Its properties, in the order of
 RocketMQ's broker (of a Java HashMap)::
@@ -31,7 +31,14 @@ from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.metrics.tally import ACK, CK
 from firearrow.broker.offsets.table import UNKNOWN, ConsumerOffsets
-from firearrow.broker.pop.records import (
+from firearrow.broker.timing.timer import TimerRedirection
+from firearrow.errors import BrokerError, MessageError
+from firearrow.message import names
+from firearrow.message.names import tag_code
+from firearrow.store import Boundary, MessageStore, TimerStore
+from firearrow.wire.codes import ResponseCode
+from firearrow.wire.pop import Handle, origin_of, parse_handle, split_handle
+from firearrow.wire.poprecords import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECKPOINT_LEAD_MS,
@@ -42,13 +49,6 @@ from firearrow.broker.pop.records import (
     checkpoint_of,
     encode,
 )
-from firearrow.broker.timing.timer import TimerRedirection
-from firearrow.errors import BrokerError, MessageError
-from firearrow.message import names
-from firearrow.message.names import tag_code
-from firearrow.store import Boundary, MessageStore, TimerStore
-from firearrow.wire.codes import ResponseCode
-from firearrow.wire.pop import Handle, origin_of, parse_handle, split_handle
 
 BATCHES_MAX: Final = 20_000
 """Newer batches in memory until all messages are acknowledged, and as many older ones; a kilobyte each."""

@@ -21,7 +21,13 @@ from collections import OrderedDict
 from typing import Final, NamedTuple
 
 from firearrow.broker.metrics.tally import ACK, CK, Tally
-from firearrow.broker.pop.records import (
+from firearrow.errors import MessageError, StoreError
+from firearrow.logs import Log
+from firearrow.message import properties
+from firearrow.message.names import tag_code
+from firearrow.message.record import Content
+from firearrow.store import MessageStore
+from firearrow.wire.poprecords import (
     ACK_TAG,
     BATCH_ACK_TAG,
     CHECKPOINT_TAG,
@@ -30,12 +36,6 @@ from firearrow.broker.pop.records import (
     acknowledgement_of,
     checkpoint_of,
 )
-from firearrow.errors import MessageError, StoreError
-from firearrow.logs import Log
-from firearrow.message import properties
-from firearrow.message.names import tag_code
-from firearrow.message.record import Content
-from firearrow.store import MessageStore
 
 log = Log(__name__)
 

@@ -2,7 +2,7 @@
 
 import msgspec
 
-from firearrow.broker.pop.records import Acknowledgement, PopCheckpoint
+from firearrow.wire.poprecords import Acknowledgement, PopCheckpoint
 
 CHECKPOINT = (
     b'{"bm":0,"bn":"b","c":"G","d":[0,1],"it":60000,"n":2,"pt":1700000000000,"q":3,'
