@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from firearrow.store.queues import ConsumeQueue, PutCounters, QueueEnd, QueueRange, QueuesLeft
     from firearrow.store.reader import GetResult, GetStatus, Wanted
     from firearrow.store.residency import Fetch, FileRange, fetch
-    from firearrow.store.retention import Consumed, committed_offsets, group_progress
+    from firearrow.store.retention import Circumstances, Consumed, committed_offsets, group_progress, reasons_to_stay
     from firearrow.store.scan import Ints
     from firearrow.store.timerfiles import DELETE, NORMAL, ROLL, WHEEL_SLOTS, OnWheel, TimerLog, on_wheel
     from firearrow.store.timerflush import TimerFlush
@@ -45,6 +45,7 @@ __all__ = [
     "Acknowledging",
     "BatchPart",
     "Boundary",
+    "Circumstances",
     "ConsumeQueue",
     "Consumed",
     "DelayLevels",
@@ -91,6 +92,7 @@ __all__ = [
     "members_of",
     "offset_ids",
     "on_wheel",
+    "reasons_to_stay",
     "timed_copies",
     "timed_message",
     "told_progress",

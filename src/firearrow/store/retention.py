@@ -186,14 +186,12 @@ def retention_verdicts(
 
     ``unconsumed`` is called for each file that is looked at.
     """
-    occasion = _reason_to_wait(config, circumstances)
     last = _last_with_messages(files)
     stays: Segment | None = None
     for number, segment in enumerate(files):
         last_ms = _last_ms(segment, files[number + 1 : last + 1], circumstances.now_ms)
         waiting = unconsumed(segment)
-        reasons = [occasion] if occasion else []
-        reasons += _protections(segment, last_ms, waiting, config, circumstances)
+        reasons = reasons_to_stay(segment.end, last_ms, waiting, config, circumstances)
         if number > last:
             reasons = [Reason(Obstacle.LAST_FILE, "it is ready for the messages to come")]
         elif number == last:
@@ -204,6 +202,17 @@ def retention_verdicts(
         if reasons and stays is None:
             stays = segment
         yield FileVerdict(segment, last_ms, reasons, waiting)
+
+
+def reasons_to_stay(
+    end: int, last_ms: int, unconsumed: list[Unconsumed], config: StoreConfig, circumstances: Circumstances
+) -> list[Reason]:
+    """Reasons against the deletion of the oldest file of a log, unless it is the last one.
+
+    ``end`` is the physical offset behind the file, ``last_ms`` the time of its last message.
+    """
+    occasion = _reason_to_wait(config, circumstances)
+    return [*([occasion] if occasion else []), *_protections(end, last_ms, unconsumed, config, circumstances)]
 
 
 def _reason_to_wait(config: StoreConfig, circumstances: Circumstances) -> Reason | None:
@@ -224,14 +233,14 @@ def _reason_to_wait(config: StoreConfig, circumstances: Circumstances) -> Reason
 
 
 def _protections(
-    segment: Segment, last_ms: int, unconsumed: list[Unconsumed], config: StoreConfig, circumstances: Circumstances
+    end: int, last_ms: int, unconsumed: list[Unconsumed], config: StoreConfig, circumstances: Circumstances
 ) -> Iterator[Reason]:
     forced = config.clean_file_forcibly_enable and pressure_of(config, circumstances.used) >= Pressure.FORCED
     age_hours = (circumstances.now_ms - last_ms) / HOUR_MS
     if age_hours < config.file_reserved_time and not forced:
         text = f"its last message is {age_hours:.1f} h old, fileReservedTime keeps it for {config.file_reserved_time} h"
         yield Reason(Obstacle.RESERVED, text)
-    if segment.end > circumstances.settled_offset:
+    if end > circumstances.settled_offset:
         yield Reason(Obstacle.IN_USE, "it is not wholly on the disk and in the queues yet")
     if unconsumed and config.unconsumed_policy == "keep":
         yield Reason(Obstacle.UNCONSUMED, f"unconsumedPolicy=keep, and {unconsumed_text(unconsumed)}")

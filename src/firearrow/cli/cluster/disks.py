@@ -1,7 +1,8 @@
 """Disks of brokers: use, growth, and the time when retention deletes or the disk is full, by the brokers' answers.
 
 Brokers do not report the size of their queues and of their index, nor their files. The size of the queues is that of
-one entry for each message at least. `firearrow store why-not-deleted` looks at the files themselves.
+one entry for each message at least. Each file of the log begins with a message, and the file before it ends with an
+older one. So the rule of `firearrow store why-not-deleted` also judges the oldest file of a broker on another machine.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import re
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
+from firearrow.cli.failures import sentence
 from firearrow.cli.output.reports import Cell, as_moment, in_bytes, in_time
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import RegisteredBroker
@@ -47,6 +49,20 @@ class Disk(NamedTuple):
     now_ms: int = 0
     refused: str = ""
     reason: str = ""
+    log_end: int = 0
+    """Physical offset behind the log."""
+    dispatched: int = 0
+    """Physical offset up to which the queues have it."""
+    last_ms: int | None = None
+    """Time of the last message in the oldest file of the log; None for the only file."""
+    untold: str = ""
+    """Reason why that time is unknown."""
+
+    @property
+    def oldest_file_end(self) -> int:
+        """Physical offset behind the oldest file of the log."""
+        size = self.config.mapped_file_size_commit_log
+        return (self.log_end - (self.log_bytes or 0)) // size * size + size
 
     @property
     def age_hours(self) -> float:
@@ -94,7 +110,16 @@ async def disk_of(admin: Admin, server: RegisteredBroker, now_ms: int) -> Disk:
         found = await admin.brokers.config(server.address)
     except (OSError, FirearrowError) as error:
         return Disk(server.broker, server.address, reason=f"does not give its configuration: {error}")
-    return disk_from(facts, store_config(found), now_ms)
+    disk = disk_from(facts, store_config(found), now_ms)
+    if disk.oldest_file_end >= disk.log_end:
+        return disk
+    from firearrow.message.record import decode_record  # most commands read no message
+
+    try:
+        behind = decode_record(await admin.messages.record_at(server.address, disk.oldest_file_end))
+    except (OSError, FirearrowError) as error:
+        return disk._replace(untold=sentence(error))
+    return disk._replace(last_ms=behind.store_timestamp_ms)
 
 
 def store_config(found: dict[str, str]) -> StoreConfig:
@@ -130,6 +155,8 @@ def disk_from(facts: BrokerFacts, config: StoreConfig, now_ms: int) -> Disk:
         int(oldest) if oldest is not None and oldest > 0 else None,
         now_ms,
         facts.counted.get("writesRefused", ""),
+        log_end=int(last or 0),
+        dispatched=int((last or 0) - (facts.number("dispatchBehindBytes") or 0)),
     )
 
 
@@ -184,30 +211,31 @@ def _in(hours: float) -> str:
 
 
 def _kept(disk: Disk) -> Iterator[Finding]:
-    """Say why the oldest file is still there, as far as a broker's answers tell."""
+    """Say why the oldest file is still there."""
+    from firearrow.store import Circumstances, reasons_to_stay  # numpy, which takes longer than most commands
+
     config = disk.config
     hours = config.delete_when.replace(";", ", ")
     rule = f"Files are deleted from {config.file_reserved_time} h after their last message on, at {hours} o'clock"
+    level, cure = Level.OK, ""
+    look = "Run `firearrow store why-not-deleted STORE -c broker.conf` on its machine."
     if disk.oldest_ms is None or not disk.log_bytes:
-        yield Finding("kept", Level.OK, disk.broker, f"has no message. {rule}")
-    elif disk.log_bytes < config.mapped_file_size_commit_log:
+        evidence = f"has no message. {rule}"
+    elif disk.oldest_file_end >= disk.log_end:
         size = in_bytes(config.mapped_file_size_commit_log)
-        yield Finding("kept", Level.OK, disk.broker, f"has one file of {size}, and the last one always stays. {rule}")
-    elif disk.age_hours < config.file_reserved_time:
-        age = in_time(disk.age_hours * 3600)
-        evidence = f"its oldest message is {age} old, so no file may be deleted yet. {rule}"
-        yield Finding("kept", Level.OK, disk.broker, evidence)
+        evidence = f"has one file of {size}, and the last one always stays. {rule}"
+    elif disk.last_ms is None:
+        evidence, cure = f"does not tell the age of its oldest file: {disk.untold}. {rule}", look
     else:
-        age = in_time(disk.age_hours * 3600)
-        policy = ", unless a group has not consumed them" if config.unconsumed_policy == "keep" else ""
-        evidence = (
-            f"its oldest message is {age} old: its file is due{policy}, unless its last message is younger. {rule}"
-        )
-        cure = "If it stays longer, run `firearrow store why-not-deleted STORE -c broker.conf` on its machine."
-        late = disk.age_hours > config.file_reserved_time + DAY_HOURS + (_hours_of_a_file(disk) or 0.0)
-        yield Finding("kept", Level.WARNING if late else Level.OK, disk.broker, evidence, cure)
-
-
-def _hours_of_a_file(disk: Disk) -> float | None:
-    growth = disk.bytes_per_hour
-    return disk.config.mapped_file_size_commit_log / growth if growth else None
+        used = disk.used or 0.0
+        circumstances = Circumstances(disk.now_ms, used, used, disk.dispatched)
+        reasons = reasons_to_stay(disk.oldest_file_end, disk.last_ms, [], config, circumstances)
+        hours_old = max(0.0, disk.now_ms - disk.last_ms) / HOUR_MS
+        if reasons:
+            evidence = f"keeps its oldest file, and all later ones with it: {'; '.join(it.text for it in reasons)}"
+        else:
+            policy = ", unless a group has not consumed it" if config.unconsumed_policy == "keep" else ""
+            evidence = f"deletes its oldest file now{policy}: its last message is {in_time(hours_old * 3600)} old"
+        if hours_old > config.file_reserved_time + DAY_HOURS:
+            level, cure = Level.WARNING, f"It is overdue by more than a day. {look}"
+    yield Finding("kept", level, disk.broker, evidence, cure)

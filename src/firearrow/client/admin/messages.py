@@ -80,9 +80,14 @@ class Messages(Part):
     async def record(self, message_id: str, topic: str | None = None) -> bytes:
         """Give the record of a message as its broker stores it; raises as ``view``."""
         place: OffsetId = decode_offset_id(message_id)
-        header = headers.ViewMessage(place.physical_offset, topic)
-        code, about = Code.VIEW_MESSAGE_BY_ID, f"message {message_id}"
-        return bytes((await self._calls.call(str(place.store_host), code, header, about=about)).body)
+        return await self.record_at(str(place.store_host), place.physical_offset, topic, about=f"message {message_id}")
+
+    async def record_at(
+        self, address: str, physical_offset: int, topic: str | None = None, *, about: str = ""
+    ) -> bytes:
+        """Give the record at a physical offset of a broker's log; NotFound if no message begins there."""
+        header = headers.ViewMessage(physical_offset, topic)
+        return bytes((await self._calls.call(address, Code.VIEW_MESSAGE_BY_ID, header, about=about)).body)
 
     async def find(
         self,
