@@ -10,7 +10,9 @@ import asyncio
 import json
 import threading
 from collections.abc import Iterator
+from datetime import datetime, timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -22,6 +24,7 @@ from firearrow.client.blocking import Producer, PushConsumer
 from tests.cli.shell import fill_orders
 from tests.cli.test_tour import PAGE, with_outputs
 from tests.interop.javaclient import ARRIVAL_TIMEOUT_S
+from tests.interop.popper import Popper
 from tests.interop.servers import Kind, Server, serve
 from tests.interop.waiting import wait_until
 
@@ -136,3 +139,49 @@ def test_what_brokers_say_of_themselves(served: Server, capsys: pytest.CaptureFi
     port = served.namesrv.rpartition(":")[2]
     [found] = rows(capsys, "config", "get", "listenPort", "--name-servers")
     assert (found["key"], found["value"]) == ("listenPort", port)
+
+
+def test_messages_that_are_popped(served: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """Invisible until their time, and without it once they are acknowledged; those that come again as well."""
+
+    def invisible(count: int) -> list[dict[str, Any]]:
+        def found() -> list[dict[str, Any]] | None:
+            shown = rows(capsys, "pop", "invisible", "poppers")
+            return [{}, *shown] if len(shown) == count else None
+
+        return wait_until(found, ARRIVAL_TIMEOUT_S, f"{count} invisible messages")[1:]
+
+    assert rows(capsys, "topic", "create", "popped", "--queues", "1")
+    for number in range(3):
+        assert rows(capsys, "message", "send", "popped", str(number))
+    with Popper("popped", "poppers").opened(served.broker) as popper:
+        first, *others = popper.pop_all(3, invisible_ms=300_000)
+        found = invisible(3)
+        assert [(row["topic"], row["queueId"], row["queueOffset"]) for row in found] == [
+            ("popped", 0, number) for number in range(3)
+        ]
+        for row in found:
+            until, since = datetime.fromisoformat(row["invisibleUntil"]), datetime.fromisoformat(row["poppedAt"])
+            assert until - since == timedelta(minutes=5)
+        assert popper.ack(first) == 0
+        assert [row["queueOffset"] for row in invisible(2)] == [1, 2]
+        popper.change(others[0].handle, 1000)
+        [again] = popper.pop_all(1, invisible_ms=300_000)
+        assert again.view.reconsume_times == 1
+        assert {(row["topic"], row["queueOffset"]) for row in invisible(2)} == {
+            ("popped", 2),
+            ("%RETRY%poppers_popped", 0),
+        }
+        assert {popper.ack(message) for message in (others[1], again)} == {0}
+        assert invisible(0) == []
+
+
+def test_why_the_oldest_file_of_the_log_stays(served: Server, capsys: pytest.CaptureFixture[str]) -> None:
+    """A broker does not report its files, but the message behind the oldest one has its age."""
+    with Producer(served.namesrv, group="shop") as producer:
+        for _ in range(3):  # of files with 8 MiB
+            producer.send("orders", Random(1).randbytes(3 << 20))
+    capsys.readouterr()
+    main(["broker", "retention", "--json"])  # a full disk is the machine's affair
+    [*_, kept] = json.loads(capsys.readouterr().out)
+    assert "its last message is 0.0 h old, fileReservedTime keeps it" in kept["evidence"], kept

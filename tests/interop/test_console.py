@@ -11,7 +11,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
@@ -21,7 +21,8 @@ from playwright.sync_api import Browser, Page, Request, expect, sync_playwright
 
 from firearrow.cli.cluster.options import ClusterOptions
 from firearrow.client import Message, StartFrom
-from firearrow.client.blocking import Producer, PushConsumer
+from firearrow.client.blocking import Producer, PushConsumer, SimpleConsumer
+from firearrow.client.pop.popcalls import handle_of
 from firearrow.clock import SystemClock
 from firearrow.console.app import Console
 from firearrow.console.changes import ChangeLog
@@ -335,6 +336,21 @@ def test_11_a_dead_letter_is_sent_again(visitor: Visitor) -> None:
 )
 def test_a_page_is_reached_by_links(visitor: Visitor, links: list[str], shown: str) -> None:
     expect(visitor.goes(*links).locator("main")).to_contain_text(shown)
+
+
+def test_14_a_popped_message_is_invisible_until_its_time(visitor: Visitor, served_cluster: Server) -> None:
+    with SimpleConsumer(served_cluster.namesrv, group="cashiers", topics=["orders"], start=StartFrom.FIRST) as consumer:
+        [popped] = consumer.receive(1, timedelta(hours=1), wait=10)
+        until = datetime.fromtimestamp(handle_of(popped).visible_ms // 1000, UTC)
+        page = visitor.goes("Lite topics")
+        row = page.get_by_role("row").filter(has_text=f"{until:%Y-%m-%d %H:%M:%S}Z")
+        for _ in range(30):  # the original answers a pop before its record is in a queue
+            page.get_by_label("Group that pops").fill("cashiers")
+            page.get_by_role("button", name="Show its pops").click()
+            if row.count():
+                break
+        expect(row).to_contain_text("orders")
+        consumer.ack(popped)
 
 
 def test_18_configuration_is_changed(visitor: Visitor, served_cluster: Server) -> None:

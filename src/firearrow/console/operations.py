@@ -75,8 +75,8 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
                 "broker retention", "topic health", "config explain", "namesrv list", "namesrv brokers",
                 "namesrv keys", "client show", "client topics", "client queues", "client stacks",
                 "producer list", "message pending", "transaction list", "lite list", "lite quotas", "lite lag",
-                "lite show", "lite client", "pop show", "pop revive", "user list", "acl list", "acl test",
-                "replica list", "replica sets", "replica controllers",
+                "lite show", "lite client", "pop show", "pop invisible", "pop revive", "user list", "acl list",
+                "acl test", "replica list", "replica sets", "replica controllers",
             ),
         ),
         *(

@@ -1,4 +1,4 @@
-"""`firearrow lite` and `firearrow pop` on a broker with lite topics."""
+"""`firearrow lite` on a broker with lite topics."""
 
 from __future__ import annotations
 
@@ -9,7 +9,6 @@ from pathlib import Path
 import pytest
 
 from firearrow.client.admin import Admin
-from firearrow.client.blocking import SimpleConsumer
 from firearrow.testing import EmbeddedCluster
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
@@ -57,14 +56,3 @@ def test_what_has_no_lite_topics_is_refused(words: list[str], shell: Shell) -> N
     code, said = shell.fails(*words)
     assert code != 0
     assert said.count("127.0.0.1") == 1, "the reason of the broker, once"
-
-
-def test_pops_are_shown_as_far_as_they_are_known(shell: Shell) -> None:
-    [before] = shell.rows("pop", "revive")
-    assert (before["lag"], before["reason"]) == (0, "nothing was popped yet")
-    with SimpleConsumer(shell.cluster.name_server, group="billing", topics=["orders"]) as consumer:
-        assert consumer.receive()
-        [row] = shell.rows("pop", "show", "billing")
-        assert (row["topic"], row["broker"], row["popsWaiting"]) == ("orders", "broker-a", 0)
-        assert row["notAcknowledged"] is None, "nobody reports it, so it is not 0"
-        assert "until when" in shell.text("pop", "show", "billing")

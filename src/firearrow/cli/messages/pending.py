@@ -13,8 +13,8 @@ from typing import Final, NamedTuple
 
 from firearrow.cli.cluster.masters import masters_in
 from firearrow.cli.messages.bodyviews import beginning, body_of
-from firearrow.cli.messages.reading import Place, read
-from firearrow.cli.output.reports import Cell, Table, as_moment, in_bytes, in_time
+from firearrow.cli.messages.reading import NEWEST_MAX, Place, newest, read
+from firearrow.cli.output.reports import Cell, Table, as_moment, in_time
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker
@@ -31,9 +31,6 @@ COLUMNS: Final = (
     "recallHandle",
 )  # fmt: skip
 TOPICS: Final = ("topic", "broker", "kind", "waiting")
-READ_MAX: Final = 20_000
-"""Messages that are read, of each broker's timer and of its delay levels."""
-BYTES_MAX: Final = 64 << 20
 BODY_CHARACTERS: Final = 80
 LEVELS: Final = "1s 5s 10s 30s 1m 2m 3m 4m 5m 6m 7m 8m 9m 10m 20m 30m 1h 2h"
 _DIGITS_MAX: Final = 15
@@ -74,25 +71,12 @@ async def waiting(admin: Admin, topic: str | None, now_ms: int) -> tuple[list[Wa
 
 
 async def _of_timer(admin: Admin, server: RegisteredBroker, now_ms: int, kept: _Kept) -> None:
-    place = Place(Queue(names.TIMER_TOPIC, server.broker, 0), server.address)
-    first = await admin.offsets.earliest(server.address, place.at_broker)
-    end = await admin.offsets.latest(server.address, place.at_broker)
-    start = max(first, end - READ_MAX)
-    if start > first:
-        kept.notes.append(
-            f"Of the timer of {server.broker}, the newest {READ_MAX:,} of {end - first:,} messages were read."
-        )
-    newest: dict[tuple[str, str], Waiting] = {}  # a message that rolls is there twice
-    size = 0
-    async for it in read(admin, place, start, end):
-        message = it.message
-        if (size := size + message.store_size) > BYTES_MAX:
-            kept.notes.append(f"Of the timer of {server.broker}, only {in_bytes(BYTES_MAX)} were read.")
-            break
+    latest: dict[tuple[str, str], Waiting] = {}  # a message that rolls is there twice
+    async for message in newest(admin, server, names.TIMER_TOPIC, kept.notes):
         found, topic = message.properties, message.properties.get(keys_of.REAL_TOPIC, "")
         recalled = found.get(keys_of.TIMER_DELETE_UNIQUE_KEY)
         if recalled is not None:
-            newest.pop((topic, recalled.removeprefix(f"{topic}+")), None)
+            latest.pop((topic, recalled.removeprefix(f"{topic}+")), None)
             continue
         key = (topic, message.unique_key or message.offset_message_id)
         due = _whole(found.get(keys_of.TIMER_OUT_MS, ""))
@@ -100,14 +84,14 @@ async def _of_timer(admin: Admin, server: RegisteredBroker, now_ms: int, kept: _
             handle = None
             if message.unique_key and not names.is_retry(topic):
                 handle = RecallHandle(topic, server.broker, due + 1, message.unique_key).encode()
-            newest[key] = Waiting(due, topic, _row(message, due, topic, server.broker, handle))
-    kept.found.extend(newest.values())
+            latest[key] = Waiting(due, topic, _row(message, due, topic, server.broker, handle))
+    kept.found.extend(latest.values())
 
 
 async def _of_levels(admin: Admin, server: RegisteredBroker, now_ms: int, kept: _Kept) -> None:
     levels = await _levels(admin, server)
     spans = await _spans(admin, server)
-    rest = READ_MAX
+    rest = NEWEST_MAX
     for level, (start, end) in spans.items():
         if end - start > rest:
             kept.notes.append(

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.cli.failures import NothingFound
+from firearrow.cli.output.reports import in_bytes
 from firearrow.client.admin import Admin
+from firearrow.client.admin.cluster import RegisteredBroker
 from firearrow.client.admin.messages import PullStatus
 from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import address_of
-from firearrow.errors import FirearrowError
+from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.message.model import MessageView
 from firearrow.wire.bodies import PERM_READ
 from firearrow.wire.client_bodies import MessageQueue
@@ -19,6 +21,10 @@ from firearrow.wire.client_bodies import MessageQueue
 BATCH: Final = 32
 WAIT_MS: Final = 5_000
 ALL: Final = "*"
+NEWEST_MAX: Final = 20_000
+"""Messages that are read of each queue of a system topic."""
+BYTES_MAX: Final = 64 << 20
+"""Bytes of them."""
 
 
 class Place(NamedTuple):
@@ -85,6 +91,40 @@ async def read(
         if pulled.status is PullStatus.NO_NEW_MSG or pulled.next_offset <= start:
             return
         start = pulled.next_offset
+
+
+async def newest(
+    admin: Admin,
+    server: RegisteredBroker,
+    topic: str,
+    notes: list[str],
+    *,
+    behind: Mapping[MessageQueue, int] | None = None,
+    count: int = NEWEST_MAX,
+    tags: str = ALL,
+) -> AsyncGenerator[MessageView, None]:
+    """Give the newest messages of a broker's queues of a topic; ``notes`` get a sentence on those that are not read.
+
+    Messages before the offset that ``behind`` has for a queue are left out. A missing topic has no messages.
+    """
+    try:
+        ends = (await admin.topics.stats(server.address, topic)).offset_table
+    except TopicNotFound:
+        return
+    for queue, end in sorted(ends.items(), key=lambda item: item[0].queue_id):
+        first = max(end.min_offset, (behind or {}).get(queue, 0))
+        start = max(first, end.max_offset - count)
+        name = (
+            f"queue {queue.queue_id} of {topic} of {server.broker}" if len(ends) > 1 else f"{topic} of {server.broker}"
+        )
+        if start > first:
+            notes.append(f"Of {name}, the newest {count:,} of {end.max_offset - first:,} were read.")
+        size, place = 0, Place(Queue(topic, server.broker, queue.queue_id), server.address)
+        async for it in read(admin, place, start, end.max_offset, tags):
+            if (size := size + it.message.store_size) > BYTES_MAX:
+                notes.append(f"Of {name}, only {in_bytes(BYTES_MAX)} were read.")
+                break
+            yield it.message
 
 
 async def follow(

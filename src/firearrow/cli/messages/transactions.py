@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator, Iterable
+from collections.abc import Iterable
 from typing import Annotated, Final, NamedTuple
 
 from firearrow.cli.cluster.masters import PREVIEW, Apply, masters_in
@@ -10,17 +10,16 @@ from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED, NothingFound, sentence
 from firearrow.cli.messages.bodyviews import beginning, body_of
-from firearrow.cli.messages.reading import Place, read
+from firearrow.cli.messages.reading import newest
 from firearrow.cli.output.listing import PLAIN, Output
-from firearrow.cli.output.reports import Cell, Table, as_moment, in_bytes
+from firearrow.cli.output.reports import Cell, Table, as_moment
 from firearrow.cli.parameters import Parameter, WrongOptions, switch, valued
 from firearrow.cli.parameters import count as count_of
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker
-from firearrow.client.queues import Queue
 from firearrow.clock import SystemClock
-from firearrow.errors import FirearrowError, TopicNotFound
+from firearrow.errors import FirearrowError
 from firearrow.message import names
 from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView
@@ -31,9 +30,6 @@ COLUMNS: Final = (
 )  # fmt: skip
 RESUMED: Final = ("topic", "producerGroup", "messageId", "offsetMessageId", "was", "state")
 OPEN, PARKED = "open", "parked"
-READ_MAX: Final = 20_000
-"""Records that are read of each of a broker's queues: halves, decisions, parked messages."""
-BYTES_MAX: Final = 64 << 20
 BODY_CHARACTERS: Final = 80
 DECIDED: Final = "d"
 """Tag of a record that names decided halves."""
@@ -85,52 +81,28 @@ async def list_transactions(
 async def _open(admin: Admin, server: RegisteredBroker, now_ms: int, notes: list[str]) -> list[Transaction]:
     """Give the halves behind the broker's own offset that no record of decisions names."""
     done = (await admin.offsets.progress(server.address, names.TRANS_GROUP)).offset_table
-    at = {queue.topic: offsets.consumer_offset for queue, offsets in done.items()}
+    behind = {queue: offsets.consumer_offset for queue, offsets in done.items()}
     decided: set[int] = set()
-    async for op in _records(admin, server, names.TRANS_OP_HALF_TOPIC, at, notes):
+    async for op in newest(admin, server, names.TRANS_OP_HALF_TOPIC, notes, behind=behind):
         if op.tags == DECIDED:
             decided |= _numbers(op.body.decode("latin-1").split(","))
-    newest: dict[str, tuple[int, Transaction]] = {}
-    async for half in _records(admin, server, names.TRANS_HALF_TOPIC, at, notes):
+    halves: dict[str, tuple[int, Transaction]] = {}
+    async for half in newest(admin, server, names.TRANS_HALF_TOPIC, notes, behind=behind):
         root = half.properties.get(keys_of.TRANSACTION_PREPARED_QUEUE_OFFSET, "")
         places = {half.queue_offset, *_numbers([root])}
         key = half.unique_key or half.offset_message_id
         if places & decided:
-            newest.pop(key, None)
+            halves.pop(key, None)
         else:
-            newest[key] = half.queue_offset, _transaction(half, server.broker, now_ms, OPEN)
-    return [found for _, found in newest.values()]
+            halves[key] = half.queue_offset, _transaction(half, server.broker, now_ms, OPEN)
+    return [found for _, found in halves.values()]
 
 
 async def _parked(admin: Admin, server: RegisteredBroker, now_ms: int, notes: list[str]) -> list[Transaction]:
     return [
         _transaction(it, server.broker, now_ms, PARKED)
-        async for it in _records(admin, server, names.TRANS_CHECK_MAX_TIME_TOPIC, {}, notes)
+        async for it in newest(admin, server, names.TRANS_CHECK_MAX_TIME_TOPIC, notes)
     ]
-
-
-async def _records(
-    admin: Admin, server: RegisteredBroker, topic: str, at: dict[str, int], notes: list[str]
-) -> AsyncGenerator[MessageView, None]:
-    place = Place(Queue(topic, server.broker, 0), server.address)
-    try:
-        ends = (await admin.topics.stats(server.address, topic)).offset_table.get(place.at_broker)
-    except TopicNotFound:  # it comes with the first parked transaction
-        return
-    if ends is None:
-        return
-    first = max(ends.min_offset, at.get(topic, 0))
-    start = max(first, ends.max_offset - READ_MAX)
-    if start > first:
-        notes.append(
-            f"Of {topic} of {server.broker}, the newest {READ_MAX:,} of {ends.max_offset - first:,} were read."
-        )
-    size = 0
-    async for it in read(admin, place, start, ends.max_offset):
-        if (size := size + it.message.store_size) > BYTES_MAX:
-            notes.append(f"Of {topic} of {server.broker}, only {in_bytes(BYTES_MAX)} were read.")
-            return
-        yield it.message
 
 
 def _numbers(texts: Iterable[str]) -> set[int]:

@@ -1,4 +1,5 @@
-"""Lite topics and pops: counts and quotas, and on request a lite topic, the lags of a group, or its pops."""
+"""Lite topics and pops: counts and quotas; on request a lite topic, or the lags, pops and invisible messages of a
+group."""
 
 from __future__ import annotations
 
@@ -30,6 +31,7 @@ async def lites(view: View) -> Page:
         shown.append(await _part(view, f"Lag of {query['group']} in lite topics", "lite-lag", group=query["group"]))
     if query["pops"]:
         shown.append(await _part(view, f"Pops of {query['pops']}", "pop-show", group=query["pops"]))
+        shown.append(await _part(view, f"Invisible messages of {query['pops']}", "pop-invisible", group=query["pops"]))
     return Page(
         "lites.html",
         "Lite topics and pops",
