@@ -73,6 +73,11 @@ class Writer:
         return self.log.refused
 
     @property
+    def without_room(self) -> str | None:
+        """Reason why the store has no room for messages, in a slave's store as well, or None."""
+        return self.log.without_room
+
+    @property
     def last_store_ms(self) -> int:
         """Store time (ms) of the log's last record."""
         return self.log.last_store_ms

@@ -11,10 +11,12 @@ import pytest
 
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.metrics.families import ROWS, labels_of
+from firearrow.clock import SystemClock
 from firearrow.errors import CannotListen, ConfigError
 from firearrow.net import operations
 from tests import scrapes
-from tests.broker.serving import Caller, Serving, calling, serving
+from tests.broker.replicated import ha_address, replica
+from tests.broker.serving import Caller, Serving, calling, serving, until
 from tests.scrapes import get
 
 ON: dict[str, Any] = {"metrics_exporter_type": "PROM", "metrics_prom_exporter_port": 0}
@@ -94,19 +96,40 @@ def test_the_table_is_that_of_the_original() -> None:
     assert table == golden
 
 
-def test_says_whether_and_why_it_is_not_ready(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_says_whether_and_why_it_is_not_ready(tmp_path: Path) -> None:
     async def main(served: Serving, caller: Caller) -> None:
         port = port_of(served)
         assert await get(port, "/healthz") == (200, "ok\n")
         assert await get(port, "/readyz") == (200, "ok\n")
-        store = served.broker.store
-        monkeypatch.setattr(type(store), "refused", "the disk is full")
+        log = served.broker.store.log
+        log.refuse("the disk is full")
         assert await get(port, "/readyz") == (503, "store: writes are refused: the disk is full\n")
         assert (await get(port, "/healthz"))[0] == 200
-        monkeypatch.undo()
+        log.refuse(None)
         assert await get(port, "/readyz") == (200, "ok\n")
 
     calling(tmp_path, main, **ON)
+
+
+def test_a_slave_is_ready_while_it_follows_its_master_and_has_room(tmp_path: Path) -> None:
+    async def main() -> None:
+        clock = SystemClock()
+        async with (
+            asyncio.timeout(30),
+            replica(tmp_path / "m", clock) as master,
+            replica(tmp_path / "s", clock, role="SLAVE", **ON) as slave,
+        ):
+            port, broker = port_of(slave), slave.broker
+            status, text = await get(port, "/readyz")
+            assert (status, text.splitlines()[0]) == (503, "replication: no connection yet")
+            broker.replicas.follow(ha_address(master))
+            broker.replication.sync.follow(f"127.0.0.1:{master.port}")
+            await until(lambda: not broker.troubles)
+            assert await get(port, "/readyz") == (200, "ok\n")
+            broker.store.log.refuse("the disk is full")
+            assert await get(port, "/readyz") == (503, "store: writes are refused: the disk is full\n")
+
+    asyncio.run(main())
 
 
 def test_a_broker_that_no_name_server_knows_is_not_ready(tmp_path: Path) -> None:

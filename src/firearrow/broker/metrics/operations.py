@@ -44,9 +44,9 @@ def reasons_against(told: StatusSources) -> list[str]:
     if not told.is_started():
         found.append("start: it is not complete")
     context = told.sources().context
-    refused = context.store.refused
-    if refused is not None:
-        found.append(f"store: writes are refused: {refused}")
+    full = context.store.without_room  # a slave that follows its master serves reads
+    if full is not None:
+        found.append(f"store: writes are refused: {full}")
     names = addresses_of(context.settings.broker.namesrv_addr)
     missing = told.not_registered_with()
     if missing and len(missing) >= len(names):
