@@ -13,6 +13,7 @@ import pytest
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.core import Broker
 from firearrow.broker.storage import feature as storage
+from firearrow.client import Producer
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, StoreLocked
 from firearrow.message.record import iter_records
@@ -23,6 +24,7 @@ from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.command import FieldValue, request
 from tests.broker.fakes import HandClock
 from tests.broker.serving import SUBSCRIPTION, SUSPEND, Caller, Serving, calling, pull_fields, send_fields, until
+from tests.client.cluster import serving_cluster
 from tests.loglines import told
 from tests.net.talker import talking
 from tests.store.stores import opened, small_config
@@ -155,6 +157,37 @@ def test_a_port_in_use_is_an_error_and_leaves_the_store_alone(tmp_path: Path) ->
 
     run(main())
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_broker_with_the_name_of_a_host_announces_it_and_stores_its_address(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with (
+            serving_cluster(tmp_path, ("a",), broker_ip1="localhost") as cluster,
+            Producer(cluster.name_server, group="shop") as producer,
+        ):
+            receipt = await producer.send("T", b"x")
+            served = cluster.brokers["a"]
+            assert served.broker.registering.identity.broker_addr == f"localhost:{served.port}"
+            await served.dispatched()
+            [view] = cluster.all_stored("T")
+            assert view.store_host == ("127.0.0.1", served.port)
+            assert receipt.offset_message_id == view.offset_message_id
+
+    run(main())
+
+
+def test_a_name_that_no_host_has_is_an_error_and_frees_the_port(tmp_path: Path) -> None:
+    async def main() -> None:
+        with socket.create_server(("127.0.0.1", 0)) as free:
+            port = free.getsockname()[1]
+        config = BrokerConfig(broker_name="a", broker_ip1="no..host")
+        with pytest.raises(ConfigError, match=r"^brokerIP1=no\.\.host has no IPv4 address: "):
+            await Broker(config, small_config(tmp_path), SystemClock()).start("127.0.0.1", port)
+        broker = make_broker(tmp_path)
+        assert await broker.start("127.0.0.1", port) == port
+        await broker.stop()
+
+    run(main())
 
 
 def test_a_store_in_use_is_an_error_and_frees_the_port(tmp_path: Path) -> None:

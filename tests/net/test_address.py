@@ -1,11 +1,12 @@
 """Addresses, one and several."""
 
 import asyncio
+import socket
 
 import pytest
 
 from firearrow.errors import BrokerBusy, ConfigError, MessageError, RemoteProtocolError, TopicNotFound
-from firearrow.net.address import addresses_of, first_answer, host_and_port, remote_of
+from firearrow.net.address import addresses_of, first_answer, host_and_port, ip_of, ipv4_of, remote_of
 
 
 @pytest.mark.parametrize(
@@ -43,6 +44,24 @@ def test_what_is_no_list_of_addresses(text: str, named: str) -> None:
 )
 def test_the_other_end_of_a_connection(name: object, address: str, stored: str) -> None:
     assert remote_of(name) == (address, bytes.fromhex(stored))
+
+
+def test_an_address_is_taken_as_it_is_and_a_name_is_looked_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    def looked_up(host: str, port: None, family: int, *_: int) -> list[tuple[object, ...]]:
+        if host != "broker":
+            raise socket.gaierror(socket.EAI_NONAME, "unknown")
+        return [(family, 0, 0, "", (ip, 0)) for ip in ("10.0.0.1", "10.0.0.2", "10.0.0.1")]
+
+    async def main() -> None:
+        assert await ip_of("brokerIP1", "192.0.2.7") == "192.0.2.7"
+        assert await ip_of("brokerIP1", "2001:db8::1") == "2001:db8::1"
+        assert await ipv4_of("broker") == ["10.0.0.1", "10.0.0.2"]
+        assert await ip_of("brokerIP1", "broker") == "10.0.0.1"
+        with pytest.raises(ConfigError, match=r"^brokerIP1=none has no IPv4 address: .*unknown"):
+            await ip_of("brokerIP1", "none")
+
+    monkeypatch.setattr(socket, "getaddrinfo", looked_up)
+    asyncio.run(main())
 
 
 # --- Failover between servers ---

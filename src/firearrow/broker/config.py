@@ -58,7 +58,7 @@ class BrokerConfig(MetricsKeys, frozen=True):
     broker_name: Annotated[Name, "name of the broker, shared by a master and its slaves"] = field(default_factory=socket.gethostname)
     broker_cluster_name: Annotated[Name, "name of the cluster"] = "DefaultCluster"
     broker_id: Annotated[CountLong, "number of the broker under its name: 0 for the master, above 0 for a slave"] = 0
-    broker_ip1: Annotated[OptionalHost, "address that clients use; empty: the host it listens on"] = ""
+    broker_ip1: Annotated[OptionalHost, "address or name that clients use; messages store its IPv4 address; empty: the host it listens on"] = ""
     broker_ip2: Annotated[OptionalHost, "address that slaves use; empty: brokerIP1"] = ""
     region_id: Annotated[Name, "region that is written into each message and answer"] = "DefaultRegion"
 

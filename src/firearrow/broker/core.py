@@ -55,6 +55,7 @@ from firearrow.errors import CannotListen
 from firearrow.events import Events
 from firearrow.logs import Log
 from firearrow.message.hosts import Host, pack_host
+from firearrow.net.address import endpoint, ip_of
 from firearrow.net.exposition import MetricPart
 from firearrow.net.operations import Operations
 from firearrow.net.server import BulkHandler, Handler, Server
@@ -125,15 +126,18 @@ class Broker:
         """Metrics of parts outside of the broker, shown with its own."""
         self.users: Metadata | None = None
         self.address = ""
+        self._ip = ""  # as records store it: brokerIP1 may be a name
 
     async def start(self, host: str, port: int) -> int:
         """Listen on ``host:port`` (0: a free port) and return the port.
 
         Raises CannotListen when the port is taken, StoreError or an OSError that names the file
-        when the store can't be opened, ConfigError when a state file can't be read.
+        when the store can't be opened, ConfigError when a state file can't be read or no host has the name that clients
+        use.
         """
         bound = await self._server.bind(host, port)
         try:
+            self._ip = await ip_of("brokerIP1", self.config.broker_ip1 or host)
             if self._measures:
                 await self.operations.bind(self.config.broker_ip1 or host)
             await self._make(host, port, bound)
@@ -163,8 +167,7 @@ class Broker:
 
     def _open(self, host: str, port: int) -> None:
         """Open the store, and make the features."""
-        ip = self.config.broker_ip1 or host
-        self.address = f"[{ip}]:{port}" if ":" in ip else f"{ip}:{port}"
+        self.address = endpoint(self.config.broker_ip1 or host, port)
         root, clock, events = self._store_config.root_path, self._clock, self.events
         # An administrator reads the actual port, not 0.
         config = self.config = structs.replace(self.config, listen_port=port)
@@ -177,7 +180,7 @@ class Broker:
         self.store = store = MessageStore(
             self._store_config,
             clock,
-            pack_host(Host(ip, port)),
+            pack_host(Host(self._ip, port)),
             self._fs,
             scheduler=loop,
             events=events,

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 from collections.abc import Awaitable, Callable
+from ipaddress import ip_address
 from typing import Final, TypeVar
 
 from firearrow.errors import MAY_PASS, ConfigError, MessageError, ProtocolError
@@ -23,6 +25,31 @@ def host_and_port(address: str) -> tuple[str, int]:
 def endpoint(host: str, port: int) -> str:
     """Return ``host:port``, with brackets around an IPv6 address."""
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
+async def ipv4_of(host: str) -> list[str]:
+    """Look up the IPv4 addresses of a host name, each once; OSError for an unknown name."""
+    loop = asyncio.get_running_loop()
+    found = await loop.getaddrinfo(host, None, family=socket.AF_INET, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(to[0]) for *_, to in found))
+
+
+async def ip_of(key: str, host: str) -> str:
+    """Return the address that a configuration key names, or the first IPv4 address of the host that it names.
+
+    ConfigError for an unknown name.
+    """
+    try:
+        return str(ip_address(host))
+    except ValueError:  # a name
+        return await _first_of(key, host)
+
+
+async def _first_of(key: str, host: str) -> str:
+    try:
+        return (await ipv4_of(host))[0]
+    except (OSError, UnicodeError) as error:  # the latter for an impossible name
+        raise ConfigError(f"{key}={host} has no IPv4 address: {error}") from error
 
 
 def addresses_of(text: str) -> list[str]:

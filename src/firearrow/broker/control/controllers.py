@@ -9,7 +9,6 @@ Source: RocketMQ's ``ReplicasManager``, ``BrokerOuterAPI``.
 from __future__ import annotations
 
 import asyncio
-import socket
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final, NamedTuple
@@ -20,7 +19,7 @@ from firearrow.errors import BrokerError, ConfigError, FirearrowError
 from firearrow.files import read_newest, replace_atomically, sync_directory
 from firearrow.logs import Log
 from firearrow.net.access import Access
-from firearrow.net.address import addresses_of, first_answer, host_and_port
+from firearrow.net.address import addresses_of, first_answer, host_and_port, ipv4_of
 from firearrow.net.client import Client
 from firearrow.net.tasks import RunningTask, Tasks
 from firearrow.wire import fastjson
@@ -87,16 +86,11 @@ class ControllerClient:
             return
         host, port = host_and_port(config.controller_addr)
         try:
-            found = await asyncio.get_running_loop().getaddrinfo(
-                host, port, type=socket.SOCK_STREAM, family=socket.AF_INET
-            )
+            self.addresses = [f"{ip}:{port}" for ip in await ipv4_of(host)]
         except OSError as error:
             if not self.addresses:
                 raise
             log.warning("controllers are asked at their last known addresses", extra={"error": error})
-            return
-        addresses = [str(to[0]) for *_, to in found]
-        self.addresses = [f"{address}:{port}" for address in dict.fromkeys(addresses)]
 
     async def find_leader(self) -> None:
         """Find the leader. Raises ConnectionError if no controller names it."""
