@@ -93,6 +93,19 @@ def test_no_answer_is_believed_for_a_second() -> None:
     run(test)
 
 
+def test_no_answer_is_believed_no_longer_when_there_is_one() -> None:
+    async def test(source: Source) -> None:
+        source.answers |= {"k": None, "known": "1"}
+        assert [await source.get(key) for key in ("k", "known")] == [None, "1"]
+        source.answers |= {"k": "1", "known": "2"}
+        for key in ("k", "known", "never asked"):
+            source.cache.created(key)
+        assert [await source.get(key) for key in ("k", "known")] == ["1", "1"]
+        assert source.asked == ["k", "known", "k"]
+
+    run(test)
+
+
 def test_a_failed_question_is_told_to_all_who_wait_and_asked_again() -> None:
     async def test(source: Source) -> None:
         for _ in range(2):

@@ -28,6 +28,7 @@ from tests.net.background import answering, in_thread
 from tests.proxy.clusterproxy import asked, cluster_proxy
 from tests.proxy.proxyclient import ProxyClient
 from tests.proxy.test_clusterfailures import BROKER, Broker
+from tests.proxy.test_heartbeatsync import until
 
 TOPIC, GROUP = "T", "G"
 BROKERS = {"broker-a", "broker-b"}
@@ -80,6 +81,15 @@ def test_a_route_names_the_proxy_as_every_broker(stage: Stage) -> None:
     }
     unknown = stage.answer(RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "Unknown"})
     assert unknown.code == ResponseCode.TOPIC_NOT_EXIST
+
+
+def test_a_topic_that_a_send_creates_has_a_route_at_once(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("firearrow.proxy.answercache.NONE_SECONDS", 60.0)
+    code, fields = RequestCode.GET_ROUTEINFO_BY_TOPIC, {"topic": "New"}
+    assert stage.answer(code, fields).code == ResponseCode.TOPIC_NOT_EXIST
+    assert stage.answer(RequestCode.SEND_MESSAGE_V2, send_fields("New", "broker-a"), b"body").code == 0
+    until(lambda: not stage.answer(code, fields, address=stage.cluster.name_server).code)
+    assert stage.answer(code, fields).code == 0
 
 
 def test_a_request_goes_to_the_broker_that_it_names(stage: Stage) -> None:

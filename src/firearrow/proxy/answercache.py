@@ -3,7 +3,8 @@
 A known answer costs no task. After the refresh time it is still used, while a task asks again. Only the callers of an
 unknown key wait, all of them for one question. An answer without use is forgotten.
 
-"There is none" is an answer, too. It is believed for a second only: a topic that was just created must be seen soon.
+"There is none" is an answer, too. It is believed for a second only, and not after a send through this proxy that may
+have created the topic: a topic that was just created must be seen soon.
 """
 
 from __future__ import annotations
@@ -108,6 +109,12 @@ class AnswerCache(Generic[T]):
         entry = self._entries.get(key)
         if entry is not None and not entry.is_asking and self._monotonic() - entry.asked_at >= NONE_SECONDS:
             self._begin(key, entry)
+
+    def created(self, key: str) -> None:
+        """Forget the answer that there is none: now there is one."""
+        entry = self._entries.get(key)
+        if entry is not None and entry.is_known and entry.answer is None and not entry.is_asking:
+            del self._entries[key]
 
     def doubt(self) -> None:
         """Ask again at the next use of each answer, at most once in a second: the servers have changed."""

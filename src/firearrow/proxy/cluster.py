@@ -481,6 +481,11 @@ class ClusterBrokers:
 
     # --- routes, topics and groups ---
 
+    def created(self, topic: str) -> None:
+        """Note that a topic exists now."""
+        self._routes.created(topic)
+        self._topics.created(topic)
+
     async def route(self, topic: str) -> TopicRoute:
         """Return the route of a topic; ProxyError if there is none."""
         return (await self._known_routes(topic)).whole

@@ -265,14 +265,17 @@ class RemotingClients:
         return await self._to(link, _broker_of(request), request)
 
     async def _send(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
+        is_short = request.code in _NAMED_BY_LETTER
+        topic = request.ext.get("b" if is_short else "topic", "")
         if self._config.enable_topic_message_type_check:
-            is_short = request.code in _NAMED_BY_LETTER
-            topic = request.ext.get("b" if is_short else "topic", "")
             config = await self._brokers.topic(topic)
             if config is not None:  # otherwise the broker may create it
                 text = request.ext.get("i" if is_short else "properties", "")
                 check_type(topic, topic_type(config), properties.parse(text))
-        return await self._forward(link, peer, request)
+        answer = await self._forward(link, peer, request)
+        if not answer.code:
+            self._brokers.created(topic)
+        return answer
 
     async def _route(self, link: RemotingLink, peer: Peer, request: AnyCommand) -> Response:
         header = fields_of(request, RouteHeader)
