@@ -18,7 +18,7 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts, broker_of
-from firearrow.client.diagnosis.traffic import BrokerRow, GroupRow, Sample, TopicRow, Traffic, add_broker, traffic
+from firearrow.client.diagnosis.traffic import BrokerRow, GroupRow, Sample, Samples, TopicRow, Traffic, add_broker
 from firearrow.client.routing.queues import MASTER
 from firearrow.clock import Clock, processor_seconds
 from firearrow.console.history import History
@@ -45,11 +45,10 @@ class Key(NamedTuple):
 
 @dataclass(slots=True)
 class _Broker:
-    """Last two samples of a broker, and the request that is running."""
+    """Last samples of a broker, and the request that is running."""
 
     server: RegisteredBroker
-    now: Sample
-    before: Sample | None = None
+    samples: Samples = field(default_factory=Samples)
     task: asyncio.Task[None] | None = None
     began: float = 0.0
     unheard: float | None = None
@@ -183,7 +182,7 @@ class Sampler:
             if task := self._brokers.pop(address).task:
                 task.cancel()
         for address, server in known.items():
-            was = self._brokers.setdefault(address, _Broker(server, Sample(self.clock.monotonic())))
+            was = self._brokers.setdefault(address, _Broker(server))
             was.server = server
         self._listed_at = self.clock.monotonic()
         if self._aging is None or self._aging.done():
@@ -198,7 +197,8 @@ class Sampler:
         it.unheard = None
         taken = Sample(self.clock.monotonic(), [facts])
         await add_broker(taken, self.admin, facts)
-        it.before, it.now, it.task = it.now if it.now.brokers else None, taken, None
+        it.samples.add(taken)
+        it.task = None
 
     async def _age(self) -> None:
         """Examine the age of the largest lags."""
@@ -220,11 +220,11 @@ class Sampler:
         self._ages = found
 
     def _composed(self) -> Seen:
-        parts = {address: traffic(it.now, it.before) for address, it in self._brokers.items()}
+        parts = {address: it.samples.traffic() for address, it in self._brokers.items()}
         rows = [self._row(it, parts[address]) for address, it in self._brokers.items()]
-        notes = [text for it in self._brokers.values() for text in it.now.untold]
+        notes = [text for it in self._brokers.values() for text in it.samples.last.untold]
         notes += [f"{row.broker} {row.note}: its figures are those of before" for row in rows if SILENT in row.note]
-        facts = [fact for it in self._brokers.values() for fact in it.now.brokers]
+        facts = [fact for it in self._brokers.values() for fact in it.samples.last.brokers]
         topics: defaultdict[str, list[TopicRow]] = defaultdict(list)
         groups: defaultdict[Key, list[GroupRow]] = defaultdict(list)
         for part in parts.values():

@@ -13,7 +13,7 @@ from firearrow.cli.main import main
 from firearrow.cli.output.reports import Report
 from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts
-from firearrow.client.diagnosis.traffic import Sample, traffic
+from firearrow.client.diagnosis.traffic import SAMPLES_MAX, Sample, Samples, traffic
 from firearrow.lake.filling import TableStatus
 from firearrow.lake.monitoring import serving
 from firearrow.testing import BlockingCluster, EmbeddedCluster
@@ -188,11 +188,40 @@ def test_a_small_window_has_less_and_says_so() -> None:
     assert shown[-1].startswith("  topic-004")
 
 
-def test_what_counts_anew_has_no_negative_rate() -> None:
-    restarted = Sample(14.0, [broker("a", 5, 5)], {"orders": 10}, {("billing", "orders"): (10, 5)})
-    found = traffic(restarted, NOW)
-    assert (found.brokers[0].arriving, found.topics[0].arriving) == (0.0, 0.0)
-    assert found.groups[0].consuming == 0.0
+def test_a_count_that_begins_again_has_a_rate_from_then_on() -> None:
+    def restarted(at: float, count: int) -> Sample:
+        return Sample(at, [broker("a", count, count)], {"orders": count}, {("billing", "orders"): (count, 5)})
+
+    def rates(*samples: Sample) -> list[float | None]:
+        found = traffic(samples[-1], *samples[:-1])
+        of_group = found.groups[0]
+        return [found.brokers[0].arriving, found.topics[0].arriving, of_group.arriving, of_group.consuming]
+
+    assert rates(BEFORE, NOW, restarted(14.0, 10)) == [None, None, None, None]
+    assert rates(BEFORE, NOW, restarted(14.0, 10), restarted(16.0, 30)) == [10.0, 10.0, 10.0, 0.0]
+
+
+def test_rates_are_those_of_the_last_15_seconds() -> None:
+    samples = Samples()
+    assert samples.traffic() == ([], [], [])
+    committed = (0, 0, 0, 60, 60, 60, 60, 60, 110, 110, 110, 110, 110)  # every five seconds, as consumers do
+    found = []
+    for number, consumed in enumerate(committed):
+        samples.add(Sample(2.0 * number, (), {"orders": 20 * number}, {("billing", "orders"): (20 * number, consumed)}))
+        row = samples.traffic().groups[0] if number else None
+        found.append(row.consuming if row else None)
+    assert found[:4] == [None, 0.0, 0.0, 10.0]
+    assert found[8:] == [110 / 16, 110 / 16, 110 / 16, 50 / 16, 50 / 16]
+    assert samples.traffic().topics[0].arriving == 10.0
+
+
+def test_samples_that_come_fast_are_few() -> None:
+    samples = Samples()
+    for number in range(1000):
+        samples.add(Sample(number / 100, (), {"orders": number}))
+    first = 1000 - SAMPLES_MAX
+    assert samples.traffic().topics[0].arriving == pytest.approx(100.0)
+    assert samples.traffic() == traffic(samples.last, Sample(first / 100, (), {"orders": first}))
 
 
 def test_topics_of_brokers_and_groups_are_left_out() -> None:
@@ -220,5 +249,5 @@ def test_the_course_of_rates_is_drawn() -> None:
         first, _, last = asyncio.run(looks(own.name_server))
     assert [table.columns[-1] for table in first.tables] == ["bytesBehind", "untilDoneSeconds", "messages"]
     assert last.tables[2].columns[-1] == "trend"
-    assert [row[-1] for row in last.tables[2].rows] == ["▅▁█"]
+    assert [row[-1] for row in last.tables[2].rows] == ["█▅█"]
     assert [len(str(row[-1])) for row in last.tables[0].rows] == [3]

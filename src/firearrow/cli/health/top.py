@@ -18,7 +18,7 @@ from firearrow.cli.output.reports import Report, Table, cut
 from firearrow.cli.output.screen import as_text
 from firearrow.cli.parameters import WrongOptions, seconds, switch, valued
 from firearrow.client.admin import Admin
-from firearrow.client.diagnosis.traffic import Sample, Traffic, sample, traffic
+from firearrow.client.diagnosis.traffic import Samples, Traffic, sample
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import ClientError, FirearrowError
 from firearrow.message import names
@@ -84,20 +84,19 @@ class Looking:
         self._admin = admin
         self._clock = clock
         self._tables = tables
-        self._before: Sample | None = None
-        self._now = Sample(clock.monotonic())
+        self._samples = Samples()
         self._trends: defaultdict[Hashable, deque[float]] = defaultdict(lambda: deque(maxlen=TREND_MAX))
 
     async def first(self) -> None:
         """Take the first sample; raises OSError or FirearrowError if no server answers."""
-        self._now = await sample(self._admin, self._clock)
+        self._samples.add(await sample(self._admin, self._clock))
 
     async def look(self) -> Report:
         """Take a sample, and give its report."""
         notes: list[str] = []
         try:
-            self._before, self._now = self._now, await sample(self._admin, self._clock)
-            notes += self._now.untold
+            self._samples.add(await sample(self._admin, self._clock))
+            notes += self._samples.last.untold
         except (OSError, FirearrowError) as error:
             notes.append(str(error))
         of_lake: list[Table] = []
@@ -106,7 +105,7 @@ class Looking:
             of_lake.append(table)
             notes += silent
         moment = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
-        report = report_of(traffic(self._now, self._before), f"{moment:%H:%M:%S}Z", notes, of_lake)
+        report = report_of(self._samples.traffic(), f"{moment:%H:%M:%S}Z", notes, of_lake)
         return report._replace(tables=[self._with_trend(table) for table in report.tables])
 
     def _with_trend(self, table: Table) -> Table:

@@ -1,10 +1,10 @@
-"""Throughput of a cluster: positions of all queues and groups at two moments, and the rates between them."""
+"""Throughput of a cluster: positions of all queues and groups at several moments, and the rates between them."""
 
 from __future__ import annotations
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections import defaultdict, deque
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -17,6 +17,12 @@ from firearrow.errors import FirearrowError
 from firearrow.message import names
 
 TOPICS_MAX: Final = 200  # per broker, without consumers: each costs a request
+WINDOW_SECONDS: Final = 15.0
+"""Duration that a rate covers: consumers commit their offsets every five seconds, all at once."""
+SAMPLES_MAX: Final = 64
+"""Samples at most, where they come so fast that the window would have more."""
+COUNTS: Final = ("msgPutTotalTodayNow", "msgGetTotalTodayNow")
+"""Counts of a broker: stored and delivered messages."""
 
 
 @dataclass(slots=True)
@@ -121,43 +127,63 @@ async def _add_topics(taken: Sample, admin: Admin, broker: BrokerFacts, seen: se
         taken.ends[topic] += sum(end.max_offset for end in ends.offset_table.values())
 
 
-def traffic(now: Sample, before: Sample | None = None) -> Traffic:
-    """Throughput between two samples."""
-    seconds = now.at - before.at if before is not None else 0.0
+class Samples:
+    """Samples of the last seconds, and the rates over them."""
 
-    def rate(end: int, start: int | None) -> float | None:
-        return max(0, end - start) / seconds if seconds > 0 and start is not None else None
+    def __init__(self) -> None:
+        self._taken: deque[Sample] = deque(maxlen=SAMPLES_MAX)
+
+    def add(self, taken: Sample) -> None:
+        """Add a sample, and forget those that are older than the oldest one that the window needs."""
+        self._taken.append(taken)
+        while len(self._taken) > 2 and taken.at - self._taken[1].at >= WINDOW_SECONDS:
+            self._taken.popleft()
+
+    @property
+    def last(self) -> Sample:
+        """Last sample; an empty one before the first."""
+        return self._taken[-1] if self._taken else Sample(0.0)
+
+    def traffic(self) -> Traffic:
+        """Throughput over the window."""
+        return traffic(self.last, *list(self._taken)[:-1])
+
+
+def traffic(now: Sample, *before: Sample) -> Traffic:
+    """Throughput up to a sample. Each rate begins at the first earlier sample with that count, unless it fell since."""
+
+    def rate(end: float | None, starts: Iterable[float | None]) -> float | None:
+        for then, start in zip(before, starts, strict=True):
+            if end is not None and start is not None and start <= end and then.at < now.at:
+                return (end - start) / (now.at - then.at)
+        return None
 
     topics = [
-        TopicRow(topic, rate(end, before.ends.get(topic) if before else None), end)
-        for topic, end in now.ends.items()
-        if end
+        TopicRow(topic, rate(end, (it.ends.get(topic) for it in before)), end) for topic, end in now.ends.items() if end
     ]
     groups = []
     for (group, topic), (end, consumed) in now.groups.items():
-        then = before.groups.get((group, topic)) if before else None
-        rates = (rate(end, then[0]), rate(consumed, then[1])) if then else (None, None)
+        thens = [it.groups.get((group, topic), (None, None)) for it in before]
+        rates = rate(end, (then[0] for then in thens)), rate(consumed, (then[1] for then in thens))
         groups.append(GroupRow(group, topic, max(0, end - consumed), *rates))
     topics.sort(key=lambda row: (-(row.arriving or 0), -row.messages, row.topic))
     groups.sort(key=lambda row: (-row.lag, -(row.consuming or 0), row.group, row.topic))
-    counts = {one.address: one.counted for one in before.brokers} if before else {}
-    brokers = [_broker(one, counts.get(one.address), seconds) for one in now.brokers]
+    known = [{it.address: it for it in then.brokers} for then in before]
+    brokers = []
+    for broker in now.brokers:
+        olds = [it.get(broker.address, broker._replace(counted={})) for it in known]
+        stored, delivered = (rate(broker.number(name), (it.number(name) for it in olds)) for name in COUNTS)
+        brokers.append(_broker(broker, stored, delivered))
     return Traffic(brokers, topics, groups)
 
 
-def _broker(broker: BrokerFacts, before: Mapping[str, str] | None, seconds: float) -> BrokerRow:
-    def rate(name: str) -> float | None:
-        now, then = broker.number(name), BrokerFacts("", "", 0, "", before or {}).number(name)
-        if now is None or then is None or seconds <= 0:
-            return None
-        return max(0.0, now - then) / seconds
-
+def _broker(broker: BrokerFacts, arriving: float | None, consuming: float | None) -> BrokerRow:
     behind = broker.number("dispatchBehindBytes")
     return BrokerRow(
         broker.name if broker.broker_id == MASTER else f"{broker.name} (slave)",
         broker.address,
-        rate("msgPutTotalTodayNow"),
-        rate("msgGetTotalTodayNow"),
+        arriving,
+        consuming,
         broker.disk_ratio,
         None if behind is None else int(behind),
         f"does not answer: {broker.error}" if broker.error else "",
