@@ -30,7 +30,7 @@ def test_commands_run(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFix
             assert main(shlex.split(command)) == 0
     printed = capsys.readouterr().out
     assert "k-1  hello\n" in printed
-    assert "1 brokers, 1 topics" in printed
+    assert "1 broker, 1 topic" in printed
 
 
 def test_badges_agree_with_the_project() -> None:

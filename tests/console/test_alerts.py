@@ -196,7 +196,7 @@ def test_a_limit_is_changed_and_the_finding_is_delivered(
     watched: httpx.Client, hook: tuple[str, Queue[dict[str, Any]]], tmp_path: Path
 ) -> None:
     answer = watched.post("/cluster/alerts", data={"limit": "brokers", "value": "9"} | {"csrf": token(watched)})
-    assert "1 of 9 brokers are registered" in answer.text
+    assert "of 9 brokers, 1 is registered" in answer.text
     posted = hook[1].get(timeout=30)["alerts"][0]
     while posted["rule"] != "brokers":  # other findings of this cluster
         posted = hook[1].get(timeout=30)["alerts"][0]

@@ -30,7 +30,7 @@ def delayed(cluster: BlockingCluster) -> dict[str, str]:
 def test_waiting_messages_are_counted_by_time(browser: httpx.Client) -> None:
     hour = browser.get("/cluster/pending", params={"topic": "mails"}).text
     assert hour.count("<rect ") == 1
-    assert "1 messages are due later." in hour
+    assert "1 message is due later." in hour
     assert re.search(r"<dt>Waiting</dt><dd>2 ", hour)
     assert browser.get("/cluster/pending", params={"every": "10080"}).text.count("<rect ") == 2
     assert "Nothing is due in the next minute." in browser.get("/cluster/pending", params={"every": "1"}).text

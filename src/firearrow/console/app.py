@@ -30,6 +30,7 @@ from firearrow import __version__
 from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.output.reports import Cell, in_bytes, in_time, shown, visible
 from firearrow.cli.parameters import WrongOptions
+from firearrow.client.diagnosis.findings import counted
 from firearrow.clock import Clock
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Cluster, Clusters
@@ -103,8 +104,8 @@ def environment() -> Environment:
         lstrip_blocks=True,
     )
     found.globals |= {"asset": asset, "version": __version__, "navigation": NAVIGATION}
+    found.filters |= {"bytes": in_bytes, "duration": in_time, "shown": _as_text, "counted": counted}
     found.globals["parts"] = found.get_template("parts.html").module
-    found.filters |= {"bytes": in_bytes, "duration": in_time, "shown": _as_text}
     return found
 
 

@@ -11,7 +11,7 @@ from firearrow.client.diagnosis.checks import CHECKS
 from firearrow.testing import BlockingCluster, EmbeddedCluster
 from tests.client.diagnosis.sending import send
 
-BROKERS = "1 brokers, 1 topics, 0 groups"
+BROKERS = "1 broker, 1 topic, 0 groups"
 
 
 @pytest.fixture(scope="module")

@@ -60,7 +60,7 @@ def test_findings_as_objects(cluster: BlockingCluster, capsys: pytest.CaptureFix
 def test_sends(cluster: BlockingCluster, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", "sends", "orders", "-n", cluster.name_server]) == 0
     out = capsys.readouterr().out
-    assert out.startswith("sends: 1 brokers, ")
+    assert out.startswith("sends: 1 broker, ")
     assert "Thresholds: 20 ms for an answer without work" in out
     assert "a small request takes " in out
     assert main(["doctor", "sends", "none", "-n", cluster.name_server]) == 1
@@ -79,7 +79,7 @@ def test_all_groups(shell: Shell) -> None:
     shell.commit("billing", 0, 0)
     assert main(["doctor"]) == 1
     said = shell.said()
-    assert said.startswith("group billing: 0 clients, 1 topics, 2 queues, 6 messages not consumed")
+    assert said.startswith("group billing: 0 clients, 1 topic, 2 queues, 6 messages not consumed")
     assert "CRITICAL offline billing\n  no client is connected; 6 messages wait\n" in said
     assert "\n2 groups: 1 with a reason, 1 offline while no message waits\n" in said
     assert main(["doctor", "--json"]) == 1

@@ -6,7 +6,7 @@ import pytest
 
 from firearrow.client.diagnosis.checks import Thresholds, findings
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts, ClusterFacts, Lag, Stock
-from firearrow.client.diagnosis.findings import Finding, Level, Threshold, by_gravity, worst
+from firearrow.client.diagnosis.findings import Finding, Level, Threshold, by_gravity, counted, worst
 from firearrow.errors import ConfigError
 
 SERVERS = ("ns-1:9876", "ns-2:9876")
@@ -77,7 +77,9 @@ def test_a_broker_that_does_not_answer_is_critical() -> None:
 
 def test_brokers_that_are_missing_are_counted() -> None:
     (one,) = findings(facts(), Thresholds()._replace(brokers=2))
-    assert one.evidence == "1 of 2 brokers are registered"
+    assert one.evidence == "of 2 brokers, 1 is registered"
+    [lone] = findings(facts(lags=[Lag("g", "T", "a", 1, 3_600_000)]), Thresholds())
+    assert lone.evidence == "has not consumed 1 message of topic T on a, the first is 3,600 s old"
 
 
 def test_without_a_name_server_nothing_is_known() -> None:
@@ -113,3 +115,8 @@ def test_a_limit_is_two_numbers(text: str, levels: list[int]) -> None:
 def test_what_is_no_limit_is_told(text: str) -> None:
     with pytest.raises(ConfigError, match="limit"):
         Threshold.parse(text)
+
+
+def test_a_number_has_its_noun() -> None:
+    assert [counted(n, "client") for n in (0, 1, 2, 1200)] == ["0 clients", "1 client", "2 clients", "1,200 clients"]
+    assert [counted(n, "send waits", "sends wait") for n in (1, 2)] == ["1 send waits", "2 sends wait"]

@@ -122,7 +122,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
             routes={"U": Route()},
             places={MessageQueue("U", "a", 0): QueueProgress(OffsetWrapper(5, 0), TopicOffset(0, 5))},
         ),
-        "none of the 2 clients subscribes to it",
+        "2 clients do not subscribe to it",
         Level(1),
     ),
     (
@@ -158,13 +158,13 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (
         grouprules.no_queue,
         facts(client("x", Q0), client("y"), queues=1),
-        "2 clients share 1 queues, so 1 have none: y",
+        "2 clients share 1 queue, so 1 client has none: y",
         Level(1),
     ),
     (
         grouprules.no_queue,
         facts(client("x", Q0, Q1), client("y")),
-        "no queue is assigned to y, though there are 2 for 2 clients",
+        "no queue is assigned to y, though 2 clients share 2 queues",
         Level(1),
     ),
     (grouprules.unowned_queues, facts(client("x", Q0)), "5 messages wait, and no client has the queue", Level(2)),
@@ -207,7 +207,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (
         grouprules.lost_places,
         two(places={Q0: QueueProgress(OffsetWrapper(9, 2, 0, 1), TopicOffset(5, 9))}),
-        "offset 2 is before the first message, 5: 3 are deleted",
+        "offset 2 is before the first message, 5: 3 messages are deleted",
         Level(1),
     ),
     (
@@ -219,7 +219,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (
         grouprules.not_pulling,
         facts(client("x", Q0, held=held(last_pull_timestamp=LONG_AGO))),
-        "x has not pulled for 120 s, 3 messages in hand, 5 wait",
+        "x has not pulled for 120 s, 3 messages in hand, 5 messages wait",
         Level(2),
     ),
     (grouprules.not_pulling, facts(client("x", Q0, properties={"paused": "true"})), "says it is paused", Level(2)),
@@ -232,7 +232,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (
         grouprules.slow_handlers,
         facts(client("x", Q0, status_table=STATUS)),
-        "takes 250 ms for a message of T, 2.0/s, and 10 wait",
+        "takes 250 ms for a message of T, 2.0/s, and 10 messages wait",
         Level(1),
     ),
     (

@@ -200,10 +200,10 @@ def test_a_message_that_fails_again_and_again_and_is_given_up() -> None:
         assert "keys o-0 has failed 3 times" in found["poison-message"].evidence
         await asyncio.sleep(600)
         found = await world.findings()
-        assert found["dead-letters"].evidence == "1 messages became dead letters"
+        assert found["dead-letters"].evidence == "1 message became a dead letter"
         dead = (await world.checks())["dead-letters"]
         assert (dead.subject, dead.level) == ("g", Level.WARNING)
-        assert dead.evidence == "1 dead letters on broker-a, 1 of them in the last hour"
+        assert dead.evidence == "1 dead letter on broker-a, 1 of them in the last hour"
 
     watched(scenario)
 
@@ -214,7 +214,7 @@ def test_there_are_more_clients_than_queues() -> None:
             await world.consumer(take)
         await asyncio.sleep(SOON)
         found = (await world.findings())["no-queue"]
-        assert found.evidence.startswith("3 clients share 2 queues, so 1 have none: ")
+        assert found.evidence.startswith("3 clients share 2 queues, so 1 client has none: ")
 
     watched(scenario)
 
@@ -371,7 +371,7 @@ def test_what_waits_is_told_in_messages_and_in_time() -> None:
         await asyncio.sleep(400)
         found = await world.checks()
         assert found["lag"].level is Level.WARNING
-        assert "4 messages of topic orders on broker-a are not consumed" in found["lag"].evidence
+        assert "has not consumed 4 messages of topic orders on broker-a" in found["lag"].evidence
         assert "400 s old, no consumer is online" in found["lag"].evidence
         assert found["unconsumed"].subject == "alone"
         assert {*found} == {"lag", "unconsumed"}
@@ -383,7 +383,7 @@ def test_a_broker_and_a_name_server_that_are_gone() -> None:
     async def scenario(world: Watched) -> None:
         await world.time.cluster.kill_broker()
         found = await world.checks(brokers=2)
-        assert found["brokers"].evidence == "0 of 2 brokers are registered"
+        assert found["brokers"].evidence == "of 2 brokers, 0 are registered"
         facts = await sends.collect(world.admin, world.time.clock, "orders")
         assert [one.rule for one in sends.findings(facts)] == ["no-route"]
         await world.time.cluster.stop_name_server()

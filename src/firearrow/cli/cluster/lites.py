@@ -15,6 +15,7 @@ from firearrow.cli.parameters import Parameter, count, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker
+from firearrow.client.diagnosis.findings import counted
 from firearrow.errors import FirearrowError
 from firearrow.message.names import lite_parts
 from firearrow.wire.admin_bodies import LiteBrokerInfo, LiteGroupInfo, LiteLag, LiteParentInfo
@@ -137,7 +138,7 @@ async def show_lag(
     rows = [_lag(group, broker, info, lag) for broker, info in found for lag in info.lag_count_top_k or ()]
     rows.sort(key=lambda row: -int(str(row[4])))
     total = sum(max(0, info.total_lag_count) for _, info in found)
-    table = Table("Lag", LAG, rows, f"The whole lag is {total:,} messages.").at_most(top)
+    table = Table("Lag", LAG, rows, f"The whole lag is {counted(total, 'message')}.").at_most(top)
     shown = sum(int(str(row[4])) for row in table.rows)
     output.show(table._replace(more=table.more or shown < total))
 

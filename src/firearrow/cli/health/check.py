@@ -12,7 +12,7 @@ from firearrow.cli.parameters import Parameter, WrongValue, count, options, valu
 from firearrow.client.diagnosis import clusterfacts
 from firearrow.client.diagnosis.checks import CHECKS, Thresholds, findings, fine, total, worst_disk, worst_lag
 from firearrow.client.diagnosis.clusterfacts import ClusterFacts
-from firearrow.client.diagnosis.findings import Finding, Level, Threshold, by_gravity, worst
+from firearrow.client.diagnosis.findings import Finding, Level, Threshold, by_gravity, counted, worst
 from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError, FirearrowError
 
@@ -130,7 +130,10 @@ def status_line(facts: ClusterFacts, found: Sequence[Finding]) -> str:
         for level in (Level.CRITICAL, Level.WARNING, Level.UNKNOWN)
         if any(one.level is level for one in found)
     ]
-    sizes = f"{len(facts.brokers)} brokers, {facts.topics} topics, {facts.groups} groups"
+    sizes = ", ".join(
+        counted(n, noun)
+        for n, noun in ((len(facts.brokers), "broker"), (facts.topics, "topic"), (facts.groups, "group"))
+    )
     messages, seconds = worst_lag(facts.lags)
     drawn = (
         f"disk={worst_disk(facts.brokers):.0f}% lag={messages} lag_seconds={seconds:.0f}s "

@@ -19,7 +19,7 @@ from firearrow.cli.parameters import valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.diagnosis import groupfacts, grouprules, sends
-from firearrow.client.diagnosis.findings import Finding, Level, by_gravity
+from firearrow.client.diagnosis.findings import Finding, Level, by_gravity, counted
 from firearrow.client.diagnosis.groupfacts import GroupFacts
 from firearrow.client.diagnosis.sends import SendFacts
 from firearrow.clock import SystemClock
@@ -108,7 +108,8 @@ def _tell_all(told: Sequence[Diagnosis], output: Output) -> int:
     else:
         parts = ["\n\n".join([it.summary, *map(_text, it.found)]) for it in ill]
         resting_too = f", {len(resting)} offline while no message waits" if resting else ""
-        parts.append(f"{len(told)} groups: {len(ill)} with a reason{resting_too}\n{_wrapped(grouprules.THRESHOLDS)}")
+        groups = counted(len(told), "group")
+        parts.append(f"{groups}: {len(ill)} with a reason{resting_too}\n{_wrapped(grouprules.THRESHOLDS)}")
         print("\n\n".join(parts))
     return ILL if ill else 0
 
@@ -137,10 +138,10 @@ def unallowed(name: str, control: Sequence[Control]) -> list[Finding]:
 def group_summary(facts: GroupFacts) -> str:
     """Summary of a group in one line."""
     lag = sum(place.offsets.lag for place in facts.places.values())
-    members = "pops by a proxy" if facts.pops_waiting and not facts.clients else f"{len(facts.clients)} clients"
+    members = "pops by a proxy" if facts.pops_waiting and not facts.clients else counted(len(facts.clients), "client")
     return (
-        f"group {facts.group}: {members}, {len(facts.topics)} topics, "
-        f"{len(facts.places)} queues, {lag:,} messages not consumed, {facts.rate:,.1f} consumed/s"
+        f"group {facts.group}: {members}, {counted(len(facts.topics), 'topic')}, "
+        f"{counted(len(facts.places), 'queue')}, {counted(lag, 'message')} not consumed, {facts.rate:,.1f} consumed/s"
     )
 
 
@@ -149,7 +150,7 @@ def sends_summary(facts: SendFacts) -> str:
     rate = sum(broker.number("putTps") or 0 for broker in facts.brokers)
     times = [min(times) for times in facts.round_trips_ms.values()]
     fastest = f", a small request takes {min(times):.1f} ms" if times else ""
-    return f"sends: {len(facts.brokers)} brokers, {rate:,.1f} messages/s{fastest}"
+    return f"sends: {counted(len(facts.brokers), 'broker')}, {rate:,.1f} messages/s{fastest}"
 
 
 def _text(finding: Finding) -> str:

@@ -20,6 +20,7 @@ from firearrow.cli.parameters import WrongOptions
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.messages import PullStatus
+from firearrow.client.diagnosis.findings import counted
 from firearrow.clock import Clock
 from firearrow.errors import NotFound
 from firearrow.message.compress import compression_of
@@ -296,7 +297,7 @@ def positions_in(text: str, found: Sequence[Place]) -> dict[Place, int]:
 def note_of(part: Part) -> str:
     """Give a sentence on the work for a part, and on what follows."""
     cut = f" The search ended at its limit of {part.cut}: the next part goes on there." if part.cut else ""
-    return f"{part.examined:,} message{'' if part.examined == 1 else 's'} examined, {len(part.rows):,} shown.{cut}"
+    return f"{counted(part.examined, 'message')} examined, {len(part.rows):,} shown.{cut}"
 
 
 def tables_of(part: Part, edges: Sequence[Edges], *, oldest: bool) -> list[Table]:
@@ -318,6 +319,6 @@ async def with_key(admin: Admin, topic: str, key: str, wanted: Wanted, limit: in
     found = await admin.find(topic, key, count=limit)
     several = chosen(found, wanted.tags)
     rows = await rows_of([(it, names.get(str(it.store_host), str(it.store_host))) for it in several], wanted)
-    note = f"The index names {len(found):,} message{'' if len(found) == 1 else 's'} with this key"
+    note = f"The index names {counted(len(found), 'message')} with this key"
     note += f", the most that are looked up; {len(rows):,} shown." if len(found) >= limit else f", {len(rows):,} shown."
     return Table("Messages", COLUMNS, [row.cells for row in sorted(rows, reverse=True)], note)

@@ -19,6 +19,7 @@ from firearrow.cli.output.reports import Cell, Table, as_moment, cut
 from firearrow.cli.parameters import TIMES, WrongOptions, moment, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
+from firearrow.client.diagnosis.findings import counted
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, FirearrowError, TopicNotFound
 from firearrow.message import names
@@ -192,7 +193,7 @@ async def _resent(admin: Admin, letters: Sequence[Letter]) -> tuple[dict[str, in
             notes.append(f"Copies in topic {topic!r} are unknown: {error}.")
             continue
         part = ", the newest ones" if is_cut else ""
-        notes.append(f"Searched for copies in topic {topic!r}: {examined:,} messages{part}.")
+        notes.append(f"Searched for copies in topic {topic!r}: {counted(examined, 'message')}{part}.")
     return found, " ".join(notes)
 
 

@@ -18,6 +18,7 @@ from firearrow.cli.output.reports import Cell, Table, as_moment, in_time
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker
+from firearrow.client.diagnosis.findings import counted
 from firearrow.client.queues import Queue
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.message import names
@@ -155,9 +156,9 @@ async def by_topic(admin: Admin) -> Table:
 
     async def one(server: RegisteredBroker) -> list[Sequence[Cell]]:
         rows: list[Sequence[Cell]] = []
-        for counted in (_by_timer, _by_level):
+        for waiting in (_by_timer, _by_level):
             try:
-                rows += await counted(admin, server)
+                rows += await waiting(admin, server)
             except (OSError, FirearrowError) as error:
                 notes.append(f"Broker {server.broker} does not tell all: {error}.")
         return rows
@@ -186,5 +187,5 @@ def by_time(found: Iterable[Waiting], now_ms: int, seconds: int, count: int, not
         [as_moment(now_ms + 1000 * seconds * number), seconds * number, stretches[number]] for number in range(count)
     ]
     later = sum(several for number, several in stretches.items() if number >= count)
-    said = f"{later:,} messages are due later." if later else ""
+    said = f"{counted(later, 'message is', 'messages are')} due later." if later else ""
     return Table("Due", ("from", "aheadSeconds", "due"), rows, f"{said} {note}".strip())

@@ -15,6 +15,7 @@ from firearrow.cli.output.reports import Cell, Table, as_moment
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.messages import BY_UNIQUE_KEY
+from firearrow.client.diagnosis.findings import counted
 from firearrow.client.tracing.records import TraceStep, steps_in
 from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.message import names
@@ -197,7 +198,8 @@ def _end(
         return Step(0, "end", group, None, PLAIN, "The group has no offset in this queue.")
     if at.consumer_offset <= message.queue_offset:
         behind = message.queue_offset - max(at.consumer_offset, 0)
-        text = f"Not consumed: {behind:,} messages of the queue come first." if behind else "Not consumed: it is next."
+        first = counted(behind, "message of the queue comes", "messages of the queue come")
+        text = f"Not consumed: {first} first." if behind else "Not consumed: it is next."
         return Step(0, "end", group, None, WAITS, text)
     if retried and not succeeded:
         topic, queue, offset = str(retried[-1].place).rsplit("/", 2)

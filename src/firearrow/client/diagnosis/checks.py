@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts, ClusterFacts, Lag, Stock
-from firearrow.client.diagnosis.findings import Finding, Level, Threshold
+from firearrow.client.diagnosis.findings import Finding, Level, Threshold, counted
 from firearrow.message.names import DLQ_PREFIX
 
 
@@ -61,7 +61,7 @@ def _brokers(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
             "brokers",
             Level.CRITICAL,
             "cluster",
-            f"{len(names)} of {limits.brokers} brokers are registered",
+            f"of {counted(limits.brokers, 'broker')}, {counted(len(names), 'is', 'are')} registered",
             "Start the others, or check their `namesrvAddr`.",
         )
 
@@ -101,7 +101,7 @@ def _lag(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
                 "lag",
                 level,
                 lag.group,
-                f"{lag.messages:,} messages of topic {lag.topic} on {lag.broker} are not consumed, "
+                f"has not consumed {counted(lag.messages, 'message')} of topic {lag.topic} on {lag.broker}, "
                 f"the first is {seconds:,.0f} s old{online}",
                 f"`firearrow doctor {lag.group}` says why.",
             )
@@ -111,11 +111,12 @@ def _dead_letters(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     for stock in facts.dead:
         level = max(limits.dead_letters.level(stock.messages), limits.new_dead_letters.level(stock.recent))
         if level:
+            letters = counted(stock.messages, "dead letter")
             yield Finding(
                 "dead-letters",
                 level,
                 stock.topic.removeprefix(DLQ_PREFIX),
-                f"{stock.messages:,} dead letters on {stock.broker}, {stock.recent:,} of them in the last hour",
+                f"{letters} on {stock.broker}, {stock.recent:,} of them in the last hour",
                 "Look at them, fix the reason of the failures, and send them again.",
             )
 
@@ -123,7 +124,7 @@ def _dead_letters(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
 def _unconsumed(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     for stock in facts.unconsumed:
         if level := limits.unconsumed.level(stock.messages):
-            evidence = f"{stock.messages:,} messages on {stock.broker} that no group consumes"
+            evidence = f"{counted(stock.messages, 'message')} on {stock.broker} that no group consumes"
             cure = "Start the consumer, or delete the topic if it is not needed."
             yield Finding("unconsumed", level, stock.topic, evidence, cure)
 
@@ -131,7 +132,7 @@ def _unconsumed(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
 def _halves(facts: ClusterFacts, limits: Thresholds) -> Iterator[Finding]:
     for broker, count in facts.halves.items():
         if level := limits.halves.level(count):
-            evidence = f"{count:,} half messages are open"
+            evidence = f"{counted(count, 'half message is', 'half messages are')} open"
             cure = "Check that producers decide their transactions, and answer the broker's checks."
             yield Finding("halves", level, broker, evidence, cure)
 
@@ -191,7 +192,7 @@ def _most(facts: ClusterFacts, name: str) -> float:
 def _lag_words(facts: ClusterFacts, limits: Thresholds) -> str:
     messages, seconds = worst_lag(facts.lags)
     by_messages, by_age = limits.lag_messages.words(), limits.lag_seconds.words(" s")
-    return f"at most {messages:,} messages{by_messages}, the oldest {seconds:,.0f} s old{by_age}"
+    return f"at most {counted(messages, 'message')}{by_messages}, the oldest {seconds:,.0f} s old{by_age}"
 
 
 Words = Callable[[ClusterFacts, Thresholds], str]
@@ -223,7 +224,8 @@ FINE: Final[Mapping[str, Words]] = {
         f"delayed messages are {_most(facts, 'timerReadBehind'):,.0f} s late{limits.timer_seconds.words(' s')}"
     ),
     "halves": lambda facts, limits: (
-        f"at most {max(facts.halves.values(), default=0):,} undecided transactions on a broker{limits.halves.words()}"
+        f"at most {counted(max(facts.halves.values(), default=0), 'undecided transaction')} on a broker"
+        f"{limits.halves.words()}"
     ),
     "asked": lambda facts, limits: "all requests were answered",
 }

@@ -41,6 +41,11 @@ def by_gravity(findings: Iterable[Finding]) -> list[Finding]:
     return sorted(findings, key=lambda one: -_GRAVITY.index(one.level))
 
 
+def counted(count: int, one: str, several: str = "") -> str:
+    """Give a number with its noun: ``1 client``, ``2 clients``; with ``several`` where more than an ``s`` differs."""
+    return f"{count:,} {one if count == 1 else several or one + 's'}"
+
+
 class Threshold(NamedTuple):
     """Lowest values that make a finding a warning, or critical; None: never."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
-from firearrow.client.diagnosis.findings import Finding, Level
+from firearrow.client.diagnosis.findings import Finding, Level, counted
 from firearrow.client.diagnosis.groupfacts import IDLE_MS, GroupClient, GroupFacts, InspectedMessage
 from firearrow.wire.bodies import PERM_READ
 from firearrow.wire.client_bodies import (
@@ -26,6 +26,7 @@ POISON_MAX: Final = 5  # poison messages that are named
 SLOW_MS: Final = 200.0  # per message, in the handler
 LEAVES_MIN: Final = 3  # clients that must leave in that time for a finding
 STORIES_MAX: Final = 5  # clients that are described
+WAIT: Final = ("message waits", "messages wait")
 
 THRESHOLDS: Final = (
     f"Thresholds: a client is idle after {IDLE_MS // 1000} s without a pull, a handler is slow from {SLOW_MS:.0f} ms a "
@@ -60,7 +61,7 @@ def offline(facts: GroupFacts) -> Iterator[Finding]:
             "offline",
             Level.CRITICAL,
             facts.group,
-            f"no client is connected; {waiting:,} messages wait",
+            f"no client is connected; {counted(waiting, *WAIT)}",
             "Start a consumer of this group, and check its name servers and namespace.",
         )
 
@@ -90,8 +91,7 @@ def no_topic(facts: GroupFacts) -> Iterator[Finding]:
             cure = "Check its name and the namespace, or create it."
             yield Finding("no-topic", Level.CRITICAL, topic, "no broker has registered it", cure)
         elif facts.clients and topic not in wanted and any(one.info for one in facts.clients):
-            count = len(facts.clients)
-            evidence = f"none of the {count} clients subscribes to it"
+            evidence = f"{counted(len(facts.clients), 'client does', 'clients do')} not subscribe to it"
             cure = "Subscribe to it, or delete the offsets of the group if it is not needed any more."
             level = Level.WARNING if facts.lag(topic) or not wanted else Level.OK
             yield Finding("no-topic", level, topic, evidence, cure)
@@ -162,12 +162,13 @@ def no_queue(facts: GroupFacts) -> Iterator[Finding]:
         there = [one for one in facts.clients if one.info and topic in _topics_of(one)]
         without = [one.client_id for one in there if not _has_queue(one, topic)]
         queues = _readable(facts, topic)
+        sharing = f"{counted(len(there), 'client shares', 'clients share')} {counted(queues, 'queue')}"
         if without and len(there) > queues:
             yield Finding(
                 "no-queue",
                 Level.WARNING,
                 topic,
-                f"{len(there)} clients share {queues} queues, so {len(without)} have none: {', '.join(without)}",
+                f"{sharing}, so {counted(len(without), 'client has', 'clients have')} none: {', '.join(without)}",
                 f"Give the topic more queues ({len(there)} or more), or consume by POP.",
             )
         elif without and queues:
@@ -175,7 +176,7 @@ def no_queue(facts: GroupFacts) -> Iterator[Finding]:
                 "no-queue",
                 Level.WARNING,
                 topic,
-                f"no queue is assigned to {', '.join(without)}, though there are {queues} for {len(there)} clients",
+                f"no queue is assigned to {', '.join(without)}, though {sharing}",
                 "A rebalance may be running: look again in 20 s. If it lasts, see the client's log.",
             )
 
@@ -196,7 +197,7 @@ def rebalances(facts: GroupFacts) -> Iterator[Finding]:
     told = sorted(last, key=lambda it: (-_changes_of(it, changes), -last[it].at, it))
     texts = [_story(facts, it, changes, last[it]) for it in told[:STORIES_MAX]]
     if len(told) > STORIES_MAX:
-        texts.append(f"and {len(told) - STORIES_MAX} more clients")
+        texts.append(f"and {counted(len(told) - STORIES_MAX, 'more client')}")
     yield Finding(
         "rebalances",
         Level.WARNING,
@@ -235,7 +236,7 @@ def unowned_queues(facts: GroupFacts) -> Iterator[Finding]:
                 "unowned-queue",
                 Level.CRITICAL,
                 _name(queue),
-                f"{place.offsets.lag:,} messages wait, and no client has the queue",
+                f"{counted(place.offsets.lag, *WAIT)}, and no client has the queue",
                 "A rebalance may be running: look again in 20 s. If it lasts, a client that the brokers "
                 "still list may be dead, or members use different strategies.",
             )
@@ -343,7 +344,7 @@ def many_retries(facts: GroupFacts) -> Iterator[Finding]:
 def dead_letters(facts: GroupFacts) -> Iterator[Finding]:
     """Messages became dead letters."""
     if facts.dead:
-        evidence = f"{facts.dead:,} messages became dead letters"
+        evidence = counted(facts.dead, "message became a dead letter", "messages became dead letters")
         cure = f"They are in %DLQ%{facts.group}: fix the reason of the failures, and send them again."
         yield Finding("dead-letters", Level.WARNING, facts.group, evidence, cure)
 
@@ -353,7 +354,8 @@ def lost_places(facts: GroupFacts) -> Iterator[Finding]:
     for queue, place in facts.places.items():
         at, least, most = (place.offsets.consumer_offset, place.ends.min_offset, place.ends.max_offset)
         if 0 <= at < least and place.offsets.last_timestamp:
-            evidence = f"offset {at} is before the first message, {least}: {least - at:,} are deleted"
+            gone = counted(least - at, "message is", "messages are")
+            evidence = f"offset {at} is before the first message, {least}: {gone} deleted"
             cure = "They were deleted before they were consumed. Keep messages for longer."
             yield Finding("lost-place", Level.WARNING, _name(queue), evidence, cure)
         elif at > most:
@@ -378,7 +380,7 @@ def not_pulling(facts: GroupFacts) -> Iterator[Finding]:
                     Level.CRITICAL,
                     _name(queue),
                     f"{client.client_id} has not pulled for {idle_ms // 1000} s, "
-                    f"{held.cached_msg_count:,} messages in hand, {place.offsets.lag:,} wait",
+                    f"{counted(held.cached_msg_count, 'message')} in hand, {counted(place.offsets.lag, *WAIT)}",
                     "It is paused, has reached its own limits, or has lost the broker.",
                 )
 
@@ -403,7 +405,7 @@ def slow_handlers(facts: GroupFacts) -> Iterator[Finding]:
                     Level.WARNING,
                     client.client_id,
                     f"takes {status.consume_rt:,.0f} ms for a message of {topic}, "
-                    f"{status.consume_ok_tps:.1f}/s, and {facts.lag(topic):,} wait",
+                    f"{status.consume_ok_tps:.1f}/s, and {counted(facts.lag(topic), *WAIT)}",
                     "Make the handler faster, raise its concurrency, or start more clients.",
                 )
 

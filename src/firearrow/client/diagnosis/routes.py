@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
-from firearrow.client.diagnosis.findings import Finding, Level
+from firearrow.client.diagnosis.findings import Finding, Level, counted
 from firearrow.client.routing.queues import MASTER
 from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, ClusterInfo, QueueData, Route, TopicConfig
@@ -68,7 +68,8 @@ def single_broker(facts: RouteFacts) -> Iterator[Finding]:
     if len(facts.queues) == 1:
         [name] = facts.queues
         others = len(set(facts.masters) - {name})
-        where = f"{others} other brokers of the cluster have none" if others else "the cluster has no other broker"
+        having = counted(others, "other broker of the cluster has", "other brokers of the cluster have")
+        where = f"{having} none" if others else "the cluster has no other broker"
         cure = f"`firearrow topic create {facts.topic}` creates it on all brokers." if others else ""
         level = Level.WARNING if others else Level.OK
         evidence = f"has all queues, {where}: while it is down, nobody can send or consume"
@@ -79,7 +80,8 @@ def no_master(facts: RouteFacts) -> Iterator[Finding]:
     """A broker of the route has no master."""
     for broker in facts.route.broker_datas:
         if broker.broker_addrs and MASTER not in broker.broker_addrs:
-            evidence = f"has no master, only {len(broker.broker_addrs)} slaves: nobody can send to its queues"
+            slaves = counted(len(broker.broker_addrs), "slave")
+            evidence = f"has no master, only {slaves}: nobody can send to its queues"
             cure = "Start the master, or let the controllers elect one."
             yield Finding("no-master", Level.CRITICAL, broker.broker_name, evidence, cure)
 
@@ -110,12 +112,13 @@ def unlike_queues(facts: RouteFacts) -> Iterator[Finding]:
         cure = "Give the topic the same count everywhere, unless the brokers differ in size."
         yield Finding("unlike-queues", Level.WARNING, facts.topic, evidence, cure)
     for name, data in sorted(facts.queues.items()):
+        written = counted(data.write_queue_nums, "queue is written", "queues are written")
         if data.read_queue_nums < data.write_queue_nums:
-            evidence = f"{data.write_queue_nums} queues are written, and only {data.read_queue_nums} are read"
+            evidence = f"{written}, and only {counted(data.read_queue_nums, 'is', 'are')} read"
             cure = "Raise the count of queues to read: no consumer gets the messages of the others."
             yield Finding("unread-queues", Level.CRITICAL, name, evidence, cure)
         elif data.read_queue_nums > data.write_queue_nums:
-            evidence = f"{data.read_queue_nums} queues are read, {data.write_queue_nums} are written"
+            evidence = f"{written}, and {counted(data.read_queue_nums, 'is', 'are')} read"
             cure = "This is right while queues are taken away. Lower the count to read once the others are empty."
             yield Finding("unread-queues", Level.OK, name, evidence, cure)
 
@@ -126,7 +129,7 @@ def missing_slaves(facts: RouteFacts) -> Iterator[Finding]:
     most = max(counts.values(), default=0)
     for name, count in sorted(counts.items()):
         if count < most:
-            evidence = f"has {count} slaves, others have {most}"
+            evidence = f"has {counted(count, 'slave')}, others have {most}"
             cure = "Start its slaves: until then, its messages have fewer copies."
             yield Finding("missing-slaves", Level.WARNING, name, evidence, cure)
 

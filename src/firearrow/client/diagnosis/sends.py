@@ -9,7 +9,7 @@ from typing import Final
 
 from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts, brokers_of
-from firearrow.client.diagnosis.findings import Finding, Level
+from firearrow.client.diagnosis.findings import Finding, Level, counted
 from firearrow.client.routing.queues import MASTER
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, TopicNotFound
@@ -150,7 +150,7 @@ def send_queue(facts: SendFacts) -> Iterator[Finding]:
         waits = broker.number("sendThreadPoolQueueHeadWaitTimeMills") or 0
         size = broker.number("sendThreadPoolQueueSize") or 0
         if waits >= WAIT_MS:
-            evidence = f"{size:,.0f} sends wait, the first for {waits:,.0f} ms"
+            evidence = f"{counted(round(size), 'send waits', 'sends wait')}, the first for {waits:,.0f} ms"
             cure = "Send batches, add brokers, or raise sendMessageThreadPoolNums."
             yield Finding("send-queue", Level.WARNING, broker.name, evidence, cure)
 
@@ -216,7 +216,7 @@ def failed_puts(facts: SendFacts) -> Iterator[Finding]:
     for broker in facts.brokers:
         count = broker.number("putMessageFailedTimes") or 0
         if count:
-            evidence = f"{count:,.0f} messages could not be stored since the start"
+            evidence = f"{counted(round(count), 'message')} could not be stored since the start"
             cure = "The log of the broker says why."
             yield Finding("failed-puts", Level.WARNING, broker.name, evidence, cure)
 

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from firearrow.cli.messages.commands import STRETCHES
 from firearrow.cli.messages.pending import Waiting, by_time
 from firearrow.cli.output.reports import Table, in_time, shown
+from firearrow.client.diagnosis.findings import counted
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.views import TableView
 
@@ -77,7 +78,7 @@ def bars(times: Table) -> list[Bar]:
     most = max([*counts, 1])
     heights = [round(BARS_HEIGHT * count / most) or (2 if count else 0) for count in counts]
     return [
-        Bar(BAR_WIDTH * number, BARS_HEIGHT - height, height, f"{shown('', at)}: {count:,} messages")
+        Bar(BAR_WIDTH * number, BARS_HEIGHT - height, height, f"{shown('', at)}: {counted(count, 'message')}")
         for number, (at, count, height) in enumerate(zip(times.values("from"), counts, heights, strict=True))
         if height
     ]
