@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import io
 import json
 import re
 from collections.abc import Iterator
@@ -22,6 +23,13 @@ TIME = re.compile(r"\d{4}-\d\d-\d\d[ T]\d\d:\d\d:\d\d(\.\d+)?(Z|\+00:00)")
 MESSAGE_ID = re.compile(r"\b[0-9A-F]{32}\b")
 SECONDS = re.compile(r",\d+\.\d+$", re.MULTILINE)
 PORT = re.compile(r"127\.0\.0\.1:\d+")
+
+
+class Terminal(io.StringIO):
+    """Standard output that says it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
 
 
 class Shell:

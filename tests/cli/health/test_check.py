@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from collections.abc import Iterator
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from firearrow.cli.main import main
 from firearrow.client.diagnosis.checks import CHECKS
 from firearrow.testing import BlockingCluster, EmbeddedCluster
+from tests.cli.shell import Terminal
 from tests.client.diagnosis.sending import send
 
 BROKERS = "1 broker, 1 topic, 0 groups"
@@ -51,6 +53,21 @@ def test_a_threshold_decides(
     told = f"{level} unconsumed orders: 3 messages on broker-a that no group consumes"
     assert [it for it in rest if not it.startswith("OK ")] == ([told] if code else [])
     assert any(it.startswith("OK unconsumed: at most 3 in a topic") for it in rest) == (not code)
+
+
+@pytest.mark.parametrize(
+    ("no_color", "warning", "fine"), [("", "\x1b[33mWARNING\x1b[0m", "\x1b[32mOK\x1b[0m"), ("1", "WARNING", "OK")]
+)
+def test_severities_have_colours_on_a_terminal(
+    no_color: str, warning: str, fine: str, cluster: BlockingCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_COLOR", no_color)
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    assert checked(cluster, "--unconsumed", "1:") == 1
+    first, second, *_, last = terminal.getvalue().splitlines()
+    assert first.startswith(f"{warning} - 1 warning, ")
+    assert second.startswith(f"{warning} unconsumed orders: ")
+    assert last == f"{fine} asked: all requests were answered"
 
 
 def test_findings_as_objects(cluster: BlockingCluster, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,6 +1,7 @@
 """`firearrow doctor`, as it is typed."""
 
 import json
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -9,7 +10,7 @@ import pytest
 from firearrow.cli.main import main
 from firearrow.testing import BlockingCluster, EmbeddedCluster
 from tests.cli.cluster.test_access import KEYS, SECRET
-from tests.cli.shell import Shell
+from tests.cli.shell import Shell, Terminal
 from tests.client.diagnosis.sending import send
 
 OFFLINE = """\
@@ -48,6 +49,13 @@ def test_a_group_that_does_not_consume(
 ) -> None:
     assert main(["doctor", group, "-n", cluster.name_server]) == 1
     assert capsys.readouterr().out.startswith(text)
+
+
+def test_severities_have_colours_on_a_terminal(cluster: BlockingCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    monkeypatch.setattr(sys, "stdout", terminal := Terminal())
+    assert main(["doctor", "billing", "-n", cluster.name_server]) == 1
+    assert terminal.getvalue().startswith(OFFLINE.replace("CRITICAL", "\x1b[31mCRITICAL\x1b[0m"))
 
 
 def test_findings_as_objects(cluster: BlockingCluster, capsys: pytest.CaptureFixture[str]) -> None:

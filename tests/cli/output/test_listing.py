@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import sys
 from datetime import UTC, datetime
@@ -14,6 +13,7 @@ from firearrow.cli.output.listing import Output
 from firearrow.cli.output.reports import Table
 from firearrow.cli.output.screen import as_list
 from firearrow.cli.parameters import WrongOptions
+from tests.cli.shell import Terminal
 
 TABLE = Table(
     "Lag",
@@ -115,11 +115,6 @@ def test_a_narrow_terminal_gets_the_first_columns_and_hears_of_the_rest() -> Non
     lines = as_list(TABLE, 40).splitlines()
     assert lines[0] == "group            lag    lag time"
     assert lines[3:] == ["(in --json and in a wider window: stored", "at, is online)"]
-
-
-class Terminal(io.StringIO):
-    def isatty(self) -> bool:
-        return True
 
 
 def test_a_body_is_readable_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Annotated, Final
 
 from firearrow.cli.cluster.options import ANY, ClusterOptions
-from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.listing import PLAIN, Output, marked
 from firearrow.cli.output.reports import Table, visible
 from firearrow.cli.parameters import Parameter, WrongValue, count, options, valued
 from firearrow.client.diagnosis import clusterfacts
@@ -114,7 +114,7 @@ def _tell(facts: ClusterFacts, found: Sequence[Finding], output: Output) -> int:
         print(status_line(facts, found))
         for it in found:
             subject = "" if it.level is Level.OK else f" {it.subject}"
-            print(visible(f"{it.level.name} {it.rule}{subject}: {it.evidence}"))
+            print(marked(it.level.name) + visible(f" {it.rule}{subject}: {it.evidence}"))
     return worst(found)
 
 
@@ -139,4 +139,4 @@ def status_line(facts: ClusterFacts, found: Sequence[Finding]) -> str:
         f"disk={worst_disk(facts.brokers):.0f}% lag={messages} lag_seconds={seconds:.0f}s "
         f"dead_letters={total(facts.dead)}"
     )
-    return f"{worst(found).name} - {', '.join([*counts, sizes])} | {drawn}"
+    return f"{marked(worst(found).name)} - {', '.join([*counts, sizes])} | {drawn}"

@@ -13,7 +13,7 @@ from firearrow.cli.cluster.acls import ANYWHERE, config_of, verdict_of
 from firearrow.cli.cluster.masters import group_names
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.health.check import COLUMNS, rows_of
-from firearrow.cli.output.listing import PLAIN, Output
+from firearrow.cli.output.listing import PLAIN, Output, marked
 from firearrow.cli.output.reports import Table, visible
 from firearrow.cli.parameters import valued
 from firearrow.client.admin import Admin
@@ -154,7 +154,7 @@ def sends_summary(facts: SendFacts) -> str:
 
 
 def _text(finding: Finding) -> str:
-    lines = [visible(f"{finding.level.name} {finding.rule} {finding.subject}")]
+    lines = [marked(finding.level.name) + visible(f" {finding.rule} {finding.subject}")]
     lines.append(_wrapped(finding.evidence, "  "))
     lines += [_wrapped(finding.cure, "  -> ")] if finding.cure else []
     return "\n".join(lines)

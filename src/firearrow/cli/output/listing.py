@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from firearrow.cli.output.reports import Cell, Table, as_json, plain, visible
-from firearrow.cli.output.screen import as_list, colored_json
+from firearrow.cli.output.screen import SEVERITIES, as_list, colored_json, painted
 from firearrow.cli.output.stream import naming_output
 from firearrow.cli.parameters import WrongOptions, exclude, options, switch, valued
 
@@ -172,3 +172,8 @@ PLAIN: Final = Output()
 def has_colors() -> bool:
     """Tell whether standard output may be coloured."""
     return sys.stdout.isatty() and not os.environ.get(NO_COLOR)
+
+
+def marked(word: str) -> str:
+    """Give a severity in its colour, if standard output may be coloured."""
+    return painted(word, SEVERITIES[word.lower()]) if has_colors() else word

@@ -56,7 +56,7 @@ def as_list(table: Table, columns_max: int | None = None, *, colored: bool = Fal
     limit = columns_max or NO_LIMIT
     columns, left_out = _fitting(table, limit, NO_LIMIT)
     head, *rows = ["  ".join(cells).rstrip() for cells in zip(*columns, strict=True)]
-    paint = _painted if colored else _unpainted
+    paint = painted if colored else _unpainted
     lines = [paint(head, BOLD)]
     lines += [paint(row, _mark(cells)) for row, cells in zip(rows, table.rows, strict=True)]
     lines += [] if rows else ["(none)"]
@@ -70,13 +70,16 @@ def as_list(table: Table, columns_max: int | None = None, *, colored: bool = Fal
 BOLD, FAINT, RED, GREEN, YELLOW, BLUE, CYAN = "1", "2", "31", "32", "33", "34", "36"
 MARKS: Final = {"critical": RED, "failed": RED, "lost": RED, "warning": YELLOW, "unknown": YELLOW}
 """Words that colour their row when they fill a cell."""
+SEVERITIES: Final = {**MARKS, "ok": GREEN}
+"""Colours of the words themselves, in a sentence."""
 
 
 def _mark(cells: Sequence[Cell]) -> str:
     return next((MARKS[cell] for cell in cells if isinstance(cell, str) and cell in MARKS), "")
 
 
-def _painted(text: str, color: str) -> str:
+def painted(text: str, color: str) -> str:
+    """Give a text in a colour of terminals; the empty one changes nothing."""
     return f"\x1b[{color}m{text}\x1b[0m" if color else text
 
 
@@ -88,8 +91,8 @@ def colored_json(text: str) -> str:
 
     def colored(found: re.Match[str]) -> str:
         if found[1]:
-            return _painted(found[1], BLUE if found[2] else GREEN) + (found[2] or "")
-        return _painted(found[0], CYAN)
+            return painted(found[1], BLUE if found[2] else GREEN) + (found[2] or "")
+        return painted(found[0], CYAN)
 
     return _JSON_TOKEN.sub(colored, text)
 
