@@ -230,6 +230,12 @@ def test_topics_of_brokers_and_groups_are_left_out() -> None:
     assert [row[0] for row in report.tables[-1].rows] == ["orders"]
 
 
+def test_a_group_without_retries_has_no_row_for_them() -> None:
+    groups = {("a", "%RETRY%a"): (9, 9), ("b", "%RETRY%b"): (9, 8), ("c", "orders"): (9, 9)}
+    report = report_of(traffic(Sample(12.0, groups=groups)), "12:00:00Z")
+    assert [row[:2] for row in report.tables[1].rows] == [("b", "%RETRY%b"), ("c", "orders")]
+
+
 def test_the_course_of_rates_is_drawn() -> None:
     async def looks(name_server: str) -> list[Report]:
         clock = HandClock()

@@ -158,7 +158,11 @@ def report_of(traffic: Traffic, time: str, notes: Sequence[str] = (), more: Sequ
     }
     if notes:
         facts["note"] = "; ".join(notes)
-    groups = [(*row, row.seconds_left) for row in traffic.groups]
+    groups = [
+        (*row, row.seconds_left)
+        for row in traffic.groups
+        if row.lag or row.consuming or not names.is_retry(row.topic)  # most groups have nothing to retry
+    ]
     topics = [row for row in traffic.topics if names.is_of_users(row.topic)]
     return Report(
         "Firearrow top",
