@@ -1,7 +1,7 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check lint types unit client format fuzz h2spec chaos differ handovers simulate pythons spark-oldest bench soak docs protos site dist image compose-check chart recording setup setup-run clean
+.PHONY: help run demo test check lint types unit client format fuzz h2spec chaos differ handovers simulate pythons spark-oldest bench soak docs protos site dist image compose-check chart recording terminalpictures setup setup-run clean
 
 ARGS =
 
@@ -103,6 +103,9 @@ protos: setup ## compile the .proto files of the gRPC proxy
 
 recording: setup ## the terminal that the README shows, in docs/recording.svg
 	@.venv/bin/python -m tools.recording
+
+terminalpictures: setup ## the terminals of the page on monitoring, in docs/pictures
+	@.venv/bin/python -m tools.terminalpictures
 
 site: docs ## the documentation as a site, in build/site/html
 	@.venv/bin/python -m tools.site

@@ -1,17 +1,26 @@
-"""Pictures of the console: small files of 256 colours at most, each on a page, none left over."""
+"""Pictures of the console: small files of 256 colours at most, each on a page, none left over.
+
+Pictures of terminals have the present headings and sentences of their commands.
+"""
 
 from __future__ import annotations
 
 import re
 import struct
 import zlib
+from xml.etree import ElementTree as ET
 
 import numpy as np
 import pytest
 from numpy.typing import NDArray
 
+from firearrow.cli.health.lag import KEYS, VALUES
+from firearrow.cli.health.top import BROKERS, GROUPS, TOPICS
+from firearrow.cli.output.reports import heading
+from firearrow.client.diagnosis import grouprules
 from tests.pages import DOCS
 from tools.palettepng import SIGNATURE, chunk, chunks, with_palette
+from tools.terminalpictures import COMMANDS, Screen, picture_of
 
 BYTES_MAX = 120_000
 COLOURS = np.array([[0, 0, 0], [255, 255, 255], [180, 60, 10], [250, 249, 7]], np.uint8)
@@ -39,6 +48,39 @@ def test_a_picture_of_many_colours_keeps_the_frequent_ones() -> None:
     found = pixels_of(with_palette(png(pixels, 0, 3)))
     assert (found[:, 15:] == COLOURS[2]).all()
     assert len(np.unique(found.reshape(-1, 3), axis=0)) == 256
+
+
+def terminal(command: str) -> list[str]:
+    """Return the lines of a command's picture, without the title of its window."""
+    texts = ET.fromstring(picture_of(command).read_text(encoding="utf-8")).iter("{http://www.w3.org/2000/svg}text")
+    return ["".join(text.itertext()) for text in texts][1:]
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_a_terminal_is_on_a_page_and_begins_with_its_command(command: str) -> None:
+    pages = "".join(page.read_text(encoding="utf-8") for page in DOCS.glob("*.md"))
+    assert pages.count(f"](pictures/{picture_of(command).name})") == 1
+    assert terminal(command)[0] == f"$ {command}"
+
+
+def test_terminals_show_what_commands_print_today() -> None:
+    assert " ".join(terminal("firearrow lag")[1].split()) == " ".join(map(heading, (*KEYS["group"], *VALUES)))
+    assert grouprules.THRESHOLDS in " ".join(terminal("firearrow doctor"))
+    top = terminal("firearrow top")
+    for columns in (BROKERS[:-1], GROUPS, TOPICS):
+        assert f"{' '.join(map(heading, columns))} trend" in [" ".join(line.split()) for line in top]
+
+
+def test_a_picture_of_a_live_command_has_its_last_screen() -> None:
+    screen = Screen()
+    for text in (
+        "$ top\r\n\x1b[?1049h\x1b[?25l\x1b[H1\x1b[K\r\n\x1b[K\x1b[J",
+        "\x1b[H2\x1b[K\r\n3",
+        "\x1b[K\x1b[J\x1b[?1049l$ ",
+    ):
+        screen.feed(text, 1.0)
+    assert screen.frames == 2
+    assert [line.text for line in screen.picture().content] == ["$ top", "2", "3"]
 
 
 def png(pixels: NDArray[np.uint8], kind: int, channels: int) -> bytes:

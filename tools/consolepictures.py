@@ -1,162 +1,54 @@
 """Photograph the console for its documentation: `python -m tools.consolepictures`.
 
-A cluster on free ports has the traffic of a made-up shop for some minutes: orders, payments, late groups, dead letters,
-delays and a transaction that nobody decides. Chromium of the interop tests opens pages of a console in front of it, and
-each picture goes to ``docs/pictures``. Its colours are made 256, so that it stays small.
+A cluster on free ports has the traffic of a made-up shop (`tools.shoptraffic`) for some minutes. Chromium of the
+interop tests opens pages of a console in front of it, and each picture goes to ``docs/pictures``. Its colours are made
+256, so that it stays small.
 """
 
 from __future__ import annotations
 
 import argparse
 import asyncio
-import json
 import logging
-import math
 import os
 import sys
 import tempfile
-from collections.abc import AsyncIterator, Callable, Sequence
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from datetime import timedelta
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from random import Random
 from typing import Final, NamedTuple
 from urllib.parse import quote
 
 from playwright.async_api import Page, async_playwright
 
 from firearrow.cli.cluster.options import ClusterOptions
-from firearrow.client import Message, Producer, PushConsumer
-from firearrow.client.producer.transactions import Decision
-from firearrow.client.session.session import SessionOptions
 from firearrow.clock import SystemClock
 from firearrow.console.app import Console
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Clusters
-from firearrow.testing import EmbeddedCluster
 from tests.console.conftest import served
 from tests.interop.toolchain import browser
 from tools.palettepng import with_palette
+from tools.shoptraffic import open_shop
 
 PICTURES: Final = Path(__file__).parent.parent / "docs" / "pictures"
 OPTIONS: Final = ("--no-sandbox", "--no-zygote", "--headless=shell", "--disable-gpu")
 WIDTH: Final = 1280
 HEIGHT: Final = 900
 BYTES_MAX: Final = 120_000
-KEYS: Final = {"enablePropertyFilter": True, "recallMessageEnable": True, "traceTopicEnable": True}
-TOPICS: Final = ("orders", "payments", "letters", "reminders")
-GROUPS: Final = ("billing", "stock", "audit", "mailer", "ledger")
-ERRORS: Final = ("no such address", "the mailbox is full")
 QUERY: Final = """\
 SELECT body->>'$.customer' AS customer, count(*) AS orders, sum((body->>'$.cents')::int) / 100 AS total
 FROM orders GROUP BY customer ORDER BY total DESC"""
 
 
-class Shop:
-    """Producers and consumers of the shop, as tasks that run until cancelled."""
-
-    def __init__(self, name_server: str) -> None:
-        self._name_server = name_server
-        self._chance = Random(1)
-
-    def _session(self, instance: str) -> SessionOptions:
-        """Give what would else have this machine's address."""
-        return SessionOptions(ip="127.0.0.1", instance=instance)
-
-    async def sell(self) -> None:
-        """Send orders, more and fewer in turns, and what follows from them."""
-        async with Producer(self._name_server, group="shop", trace=True, **self._session("shop-1")) as producer:
-            number = 0
-            while True:
-                number += 1
-                await self._order(producer, number)
-                if number % 3 == 0:
-                    await producer.send("payments", f'{{"order": {number}}}', key=f"pay-{number}", tag="card")
-                if number % 40 == 0:
-                    tag = self._chance.choice(("sent", "late"))
-                    await producer.send("letters", f"Order {number} is {tag}.", key=f"letter-{number}", tag=tag)
-                if number % 5 == 0:
-                    late = timedelta(
-                        minutes=self._chance.choice((2, 8, 15, 30, 45)), seconds=self._chance.random() * 60
-                    )
-                    await producer.send("reminders", f"Review order {number}", delay=late, key=f"r-{number}")
-                await asyncio.sleep(1 / (22 + 10 * math.sin(number / 200)))
-
-    async def _order(self, producer: Producer, number: int) -> None:
-        order = {
-            "order": number,
-            "customer": self._chance.choice(("Ada", "Ben", "Cleo", "Dan", "Eve")),
-            "cents": self._chance.randrange(500, 90_000),
-            "items": [{"sku": "A-7", "count": self._chance.randrange(1, 5)}],
-        }
-        region = self._chance.choice(("eu", "us"))
-        tag = self._chance.choice(("paid", "paid", "open", "void"))
-        await producer.send("orders", json.dumps(order), tag=tag, key=f"order-{number}", properties={"region": region})
-
-    async def hesitate(self) -> None:
-        """Begin a transaction that stays open."""
-
-        async def check(_: Message) -> Decision:
-            return Decision.UNKNOWN
-
-        async with Producer(self._name_server, group="till", check=check, **self._session("till-1")) as producer:
-            with suppress(RuntimeError):
-                async with producer.transaction("payments", '{"order": 17}', key="pay-17"):
-                    raise RuntimeError
-            await asyncio.Event().wait()
-
-    async def consume(
-        self, group: str, topic: str, number: int, seconds: float = 0.0, refuse: Callable[[], None] = lambda: None
-    ) -> None:
-        """Consume a topic as a member of a group, which takes its time for each message, or refuses it."""
-        session = self._session(f"{group}-{number}")
-        consumer = PushConsumer(self._name_server, group=group, trace=True, max_reconsume_times=0, **session)
-
-        async def handle(_: Message) -> None:
-            await asyncio.sleep(seconds)
-            refuse()
-
-        consumer.on(topic)(handle)
-        await consumer.run()
-
-    def no_letter(self) -> None:
-        """Refuse most letters."""
-        if self._chance.random() < 0.7:
-            raise ValueError(self._chance.choice(ERRORS))
-
-    def everybody(self) -> Sequence[asyncio.Task[None]]:
-        """Start all."""
-        return [
-            asyncio.create_task(one)
-            for one in (
-                self.sell(),
-                self.hesitate(),
-                self.consume("billing", "orders", 1),
-                self.consume("billing", "orders", 2),
-                self.consume("stock", "orders", 1, 0.02),
-                self.consume("audit", "orders", 1, 2.0),
-                self.consume("mailer", "letters", 1, refuse=self.no_letter),
-                self.consume("ledger", "payments", 1),
-            )
-        ]
-
-
 @asynccontextmanager
 async def shop_with_console(state: Path) -> AsyncIterator[str]:
     """Run cluster, shop and console; yield the console's address."""
-    async with EmbeddedCluster(config=KEYS, verify=False) as cluster:
-        for topic in TOPICS:
-            await cluster.create_topic(topic, queues=4)
-        for group in GROUPS:
-            await cluster.create_group(group, retry_max_times=0)
-        clock = SystemClock()
-        clusters = Clusters(ClusterOptions(name_server=cluster.name_server), clock, state=state)
-        async with AsyncExitStack() as stack:
-            tasks = Shop(cluster.name_server).everybody()
-            stack.push_async_callback(asyncio.wait, tasks)
-            for task in tasks:
-                stack.callback(task.cancel)
-            yield await stack.enter_async_context(served(Console(clusters, ChangeLog(state, clock), "key", clock)))
+    clock = SystemClock()
+    async with open_shop() as name_server:
+        clusters = Clusters(ClusterOptions(name_server=name_server), clock, state=state)
+        async with served(Console(clusters, ChangeLog(state, clock), "key", clock)) as address:
+            yield address
 
 
 class Picture(NamedTuple):

@@ -20,6 +20,7 @@ import sys
 import tempfile
 import termios
 import time
+from codecs import getincrementaldecoder
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
@@ -40,7 +41,8 @@ COMMANDS: Final = (
 TYPING_SECONDS: Final = 0.04  # a character
 READING_SECONDS: Final = 1.2  # between two commands
 WAIT_SECONDS_MAX: Final = 60.0
-_PROMPT: Final = "\x1b]133;A\x07"  # where a prompt begins, as terminals mark it; invisible
+PROMPT: Final = "\x1b]133;A\x07"
+"""Beginning of a prompt, as terminals mark it; invisible."""
 
 
 class Film:
@@ -64,6 +66,7 @@ class Shell:
     def __init__(self, pane: Pane, directory: str, environment: dict[str, str]) -> None:
         self.pane = pane
         self.printed = ""
+        self._decode = getincrementaldecoder("utf-8")().decode  # a read may end within a character
         self._pid, self.terminal = pty.fork()
         if self._pid == 0:
             os.chdir(directory)
@@ -73,11 +76,11 @@ class Shell:
     def read(self, now: float) -> None:
         """Take the output that is there, as of this time."""
         try:
-            text = os.read(self.terminal, 1 << 16).decode()
+            text = self._decode(os.read(self.terminal, 1 << 16))
         except OSError:  # the shell has ended
             return
         self.printed += text
-        self.pane.feed(text.replace(_PROMPT, ""), now)
+        self.pane.feed(text.replace(PROMPT, ""), now)
 
     def end(self) -> None:
         """End the shell and its programs as a closed window does."""
@@ -120,7 +123,7 @@ class Recorder:
 
     def type(self, shell: Shell, command: str) -> int:
         """Type a command; return where its output begins."""
-        self.wait(shell, re.escape(_PROMPT))
+        self.wait(shell, re.escape(PROMPT))
         start = len(shell.printed)
         shell.pane.type(command, self.film.now(), TYPING_SECONDS * len(command))
         self.film.add(TYPING_SECONDS * len(command))
@@ -129,7 +132,7 @@ class Recorder:
 
     def run(self, shell: Shell, command: str) -> None:
         """Type a command, wait until it has ended, and leave time to read."""
-        self.wait(shell, re.escape(_PROMPT), self.type(shell, command))
+        self.wait(shell, re.escape(PROMPT), self.type(shell, command))
         self.film.add(READING_SECONDS)
 
 
@@ -141,7 +144,7 @@ def record() -> list[Pane]:
         Pane("a shell", COLUMNS, 14),
     ]
     with tempfile.TemporaryDirectory(prefix="firearrow-") as directory:
-        shells = [Shell(pane, directory, _environment(directory)) for pane in panes]
+        shells = [Shell(pane, directory, environment_of(directory)) for pane in panes]
         try:
             _play(Recorder(shells), shells, Path(directory))
         finally:
@@ -180,14 +183,15 @@ def client_program() -> str:
     return (ROOT / "README.md").read_text(encoding="utf-8").split("```python\n")[1].split("```")[0]
 
 
-def _environment(directory: str) -> dict[str, str]:
+def environment_of(directory: str) -> dict[str, str]:
+    """Return the environment of a shell with this home directory, in which commands of this checkout run."""
     passed = {name: os.environ[name] for name in ("PYTHONPATH", "PYTHONDONTWRITEBYTECODE") if name in os.environ}
     return passed | {
         "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         "HOME": directory,
         "HISTFILE": "/dev/null",
         "LANG": "C.UTF-8",
-        "PS1": f"{_PROMPT}$ ",
+        "PS1": f"{PROMPT}$ ",
         "TERM": "xterm-256color",
     }
 
