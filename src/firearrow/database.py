@@ -193,7 +193,7 @@ class Database:
             parts = {name: self._default.get_column_family(name) for name in others}
             self._handles = {family.name: self._default.get_column_family_handle(family.name) for family in families}
         parts = {DEFAULT: self._default, **parts}
-        self.tables = {name: Table(part, path) for name, part in parts.items()}
+        self.tables: Final = {name: Table(part, path) for name, part in parts.items()}
         self._hide_secrets()
 
     def _hide_secrets(self) -> None:
@@ -256,7 +256,7 @@ class Snapshot:
                     raise
             else:
                 break
-        self.tables = {name: Table(part, path) for name, part in parts.items()}
+        self.tables: Final = {name: Table(part, path) for name, part in parts.items()}
 
     def close(self) -> None:
         """Release the database."""

@@ -40,7 +40,7 @@ from zlib import crc32
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.logs import Log
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 T = TypeVar("T")
 

@@ -37,7 +37,7 @@ from firearrow.files import FILE_MODE, StoredPath, is_thrown_away, make_director
 from firearrow.logs import Log
 from firearrow.wire import fastjson
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 Content = dict[str, Any]
 NOTHING: Final[dict[str, Any]] = {}

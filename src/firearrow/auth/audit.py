@@ -12,7 +12,7 @@ from typing import Final
 
 from firearrow.logs import Log
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 REPEAT_SECONDS: Final = 10.0
 LINES_MAX: Final = 100  # about refusals, in that time

@@ -39,7 +39,7 @@ from firearrow.events import Events
 from firearrow.logs import Log
 from firearrow.wire.codes import ResponseCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 USERS: Final = "users"
 ACLS: Final = "acls"
@@ -109,7 +109,7 @@ class Metadata:
     """
 
     def __init__(self, directory: Path, events: Events) -> None:
-        self.unsynced = False
+        self.unsynced: bool = False
         self._changed = events.of(RightsChanged)
         opened: list[_Rows] = []
         try:

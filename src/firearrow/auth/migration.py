@@ -45,7 +45,7 @@ from firearrow.errors import BrokerError, ConfigError, MissingPackage
 from firearrow.logs import Log
 from firearrow.message.names import group_of, is_retry
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 FILE: Final = "conf/plain_acl.yml"
 DIRECTORY: Final = "conf/acl"

@@ -25,22 +25,30 @@ from firearrow.broker.admission import NOT_YET, Admission
 from firearrow.broker.config import BrokerConfig
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.delaying.feature import DelayFeature
+from firearrow.broker.delaying.offsets import DelayOffsets
 from firearrow.broker.events import GroupDeleted
 from firearrow.broker.feature import Base, Feature
 from firearrow.broker.flowcontrol import FlowControl
+from firearrow.broker.groups.assignment import RequestModes
+from firearrow.broker.groups.clients import ClientRegistry
 from firearrow.broker.groups.feature import GroupFeature
+from firearrow.broker.groups.filters import ConsumerFilters
+from firearrow.broker.groups.locks import QueueLocks
+from firearrow.broker.groups.table import GroupTable
 from firearrow.broker.lite.feature import LiteFeature
 from firearrow.broker.metrics.families import Sources, metrics_of
 from firearrow.broker.metrics.operations import StatusSources, pages_of
 from firearrow.broker.metrics.stats import BrokerStats
 from firearrow.broker.metrics.tally import Tally, measured
 from firearrow.broker.offsets.feature import OffsetFeature
+from firearrow.broker.offsets.table import ConsumerOffsets
 from firearrow.broker.pop.feature import PopFeature
 from firearrow.broker.pop.kvstore import KvStore, kv_store_of
+from firearrow.broker.pop.orderinfo import ConsumerOrderInfo
 from firearrow.broker.pulling.feature import PullFeature
 from firearrow.broker.registering.feature import RegistrationFeature
 from firearrow.broker.replication.feature import ReplicationFeature
-from firearrow.broker.replication.replicas import check_role
+from firearrow.broker.replication.replicas import Replicas, check_role
 from firearrow.broker.role import FixedRole
 from firearrow.broker.sending.feature import SendFeature
 from firearrow.broker.state.settings import Settings, SharedFile
@@ -50,6 +58,7 @@ from firearrow.broker.timing.feature import TimingFeature
 from firearrow.broker.topics.feature import TopicFeature, refuse_static_topics
 from firearrow.broker.topics.table import TopicTable
 from firearrow.broker.transactions.feature import TransactionFeature
+from firearrow.broker.transactions.opencounts import OpenCounts
 from firearrow.clock import Clock
 from firearrow.errors import CannotListen
 from firearrow.events import Events
@@ -64,7 +73,7 @@ from firearrow.store import OS_FILES, FileSystem, MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.codes import RequestCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 T = TypeVar("T")
 
@@ -76,6 +85,36 @@ class Broker:
     loop, whose time a simulation controls. It also provides ``chance``, and the file system ``fs`` of log, queues,
     index and timer.
     """
+
+    # `start` makes these.
+    replicas: Replicas
+    settings: Settings
+    topics: TopicTable
+    stats: BrokerStats
+    store: MessageStore
+    groups_feature: GroupFeature
+    groups: GroupTable
+    clients: ClientRegistry
+    locks: QueueLocks
+    filters: ConsumerFilters
+    modes: RequestModes
+    offsets_feature: OffsetFeature
+    offsets: ConsumerOffsets
+    access: AccessFeature
+    replication: ReplicationFeature
+    storage: StorageFeature
+    delaying: DelayFeature
+    delay_offsets: DelayOffsets
+    timing: TimingFeature
+    transactions: TransactionFeature
+    open_counts: OpenCounts
+    registering: RegistrationFeature
+    sending: SendFeature
+    pulling: PullFeature
+    popping: PopFeature
+    orders: ConsumerOrderInfo
+    lite: LiteFeature
+    administration: AdministrationFeature
 
     def __init__(
         self,
@@ -89,7 +128,7 @@ class Broker:
         fs: FileSystem = OS_FILES,
         role: FixedRole | None = None,
     ) -> None:
-        self.config = config
+        self.config: BrokerConfig = config
         self._store_config = store_config
         self._clock = clock
         self._config_file = config_file
@@ -100,7 +139,7 @@ class Broker:
         self._cut_at: int | None = None  # new end of the log, cut when it is opened
         self._handlers: dict[int, Handler] = {}
         self._bulk_handlers: dict[int, BulkHandler] = {}
-        self.events = Events()
+        self.events: Final = Events()
         self._measures = config.has_metrics
         self._flow = FlowControl(lambda: self.settings, lambda: self.store.log_end_offset, clock)
         self._is_started = False
@@ -118,14 +157,14 @@ class Broker:
             plain_ext=config.authentication_enabled,
         )
         pages, metrics = pages_of(self._told, self._server), lambda: metrics_of(self._sources())
-        self.operations = Operations(config, pages, metrics)
+        self.operations: Final = Operations(config, pages, metrics)
         self._serving = Serving(self._server)
         check_role(config, store_config)
         self.services: list[Service] = []
         self.other_metrics: list[MetricPart] = []
         """Metrics of parts outside of the broker, shown with its own."""
         self.users: Metadata | None = None
-        self.address = ""
+        self.address: str = ""
         self._ip = ""  # as records store it: brokerIP1 may be a name
 
     async def start(self, host: str, port: int) -> int:

@@ -38,7 +38,7 @@ from firearrow.store.config import StoreConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 LINE_SECONDS_MIN: Final = 60.0  # between two log lines
 _BUSY: Final = "broker busy, start flow control for a while"

@@ -21,7 +21,7 @@ from firearrow.errors import BrokerError, PutLater, StoreError
 from firearrow.logs import Log
 from firearrow.services import Alarm, Scheduler, Service
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 TURN_SECONDS: Final = 0.002  # requests wait for no longer than this and one step
 TURN_STEPS_MAX: Final = 128  # some milliseconds, for a clock that stands still during a turn

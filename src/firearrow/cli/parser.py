@@ -177,7 +177,8 @@ class CommandParser(_Parser):
             self._declare_commands(command)
         description = f"{summary[0].upper()}{summary[1:]}."
         super().__init__(name, parents=[self._places, self._options], description=description, epilog=epilog)
-        self.usage = self._options.usage = self._places.usage = " ".join(filter(None, usage))
+        self.usage: str | None = " ".join(filter(None, usage))
+        self._options.usage = self._places.usage = self.usage
 
     def raise_errors(self) -> None:
         """Make wrong words raise WrongOptions instead of ending the process, for callers without a command line."""

@@ -16,7 +16,8 @@ Any thread may use these classes. A call costs about 0.1 ms more than with async
 
 from __future__ import annotations
 
-from typing import Any, Unpack
+from collections.abc import Callable
+from typing import Any, ClassVar, Final, Unpack
 
 from firearrow.client.consumer.handlers import Handler
 from firearrow.client.consumer.stopsignals import stopped_by_signals
@@ -37,7 +38,7 @@ class Session(Blocking[_session.Session]):
     (``host:port;host:port``), ``credentials``, ``tls``, ``namespace`` and so on.
     """
 
-    kind = _session.Session
+    kind: ClassVar[Callable[..., Any]] = _session.Session
 
 
 class Producer(Blocking[_producer.Producer]):
@@ -48,16 +49,16 @@ class Producer(Blocking[_producer.Producer]):
     which decides open transactions in another thread.
     """
 
-    kind = _producer.Producer
+    kind: ClassVar[Callable[..., Any]] = _producer.Producer
 
-    send = waiting(_producer.Producer.send)
-    send_oneway = waiting(_producer.Producer.send_oneway)
-    send_batch = waiting(_producer.Producer.send_batch)
-    queues = waiting(_producer.Producer.queues)
-    transaction = entered(_producer.Producer.transaction)
-    request = waiting(_producer.Producer.request)
-    reply = waiting(_producer.Producer.reply)
-    recall = waiting(_producer.Producer.recall)
+    send: Final = waiting(_producer.Producer.send)
+    send_oneway: Final = waiting(_producer.Producer.send_oneway)
+    send_batch: Final = waiting(_producer.Producer.send_batch)
+    queues: Final = waiting(_producer.Producer.queues)
+    transaction: Final = entered(_producer.Producer.transaction)
+    request: Final = waiting(_producer.Producer.request)
+    reply: Final = waiting(_producer.Producer.reply)
+    recall: Final = waiting(_producer.Producer.recall)
 
 
 class PushConsumer(Subscribing, Blocking[_push.PushConsumer]):
@@ -68,10 +69,10 @@ class PushConsumer(Subscribing, Blocking[_push.PushConsumer]):
     ``max_reconsume_times``, ``drain`` and so on.
     """
 
-    kind = _push.PushConsumer
+    kind: ClassVar[Callable[..., Any]] = _push.PushConsumer
 
-    pause = at_once(_push.PushConsumer.pause)
-    resume = at_once(_push.PushConsumer.resume)
+    pause: Final = at_once(_push.PushConsumer.pause)
+    resume: Final = at_once(_push.PushConsumer.resume)
 
     def _subscribe(
         self, topic: str, handler: Handler, *, kind: Any, batch: int, manual: bool, **options: Unpack[SubscribeOptions]
@@ -109,23 +110,23 @@ class PullConsumer(Blocking[_pull.PullConsumer]):
     `Session`, ``group``, ``start`` (a new group gets all stored messages by default), ``auto_commit`` and so on.
     """
 
-    kind = _pull.PullConsumer
+    kind: ClassVar[Callable[..., Any]] = _pull.PullConsumer
 
-    subscribe = waiting(_pull.PullConsumer.subscribe)
-    unsubscribe = waiting(_pull.PullConsumer.unsubscribe)
-    assign = at_once(_pull.PullConsumer.assign)
-    queues = waiting(_pull.PullConsumer.queues)
-    pause = at_once(_pull.PullConsumer.pause)
-    resume = at_once(_pull.PullConsumer.resume)
-    poll = waiting(_pull.PullConsumer.poll)
-    commit = waiting(_pull.PullConsumer.commit)
-    committed = waiting(_pull.PullConsumer.committed)
-    position = at_once(_pull.PullConsumer.position)
-    seek = waiting(_pull.PullConsumer.seek)
-    seek_to_begin = waiting(_pull.PullConsumer.seek_to_begin)
-    seek_to_end = waiting(_pull.PullConsumer.seek_to_end)
-    seek_to_time = waiting(_pull.PullConsumer.seek_to_time)
-    offset_at = waiting(_pull.PullConsumer.offset_at)
+    subscribe: Final = waiting(_pull.PullConsumer.subscribe)
+    unsubscribe: Final = waiting(_pull.PullConsumer.unsubscribe)
+    assign: Final = at_once(_pull.PullConsumer.assign)
+    queues: Final = waiting(_pull.PullConsumer.queues)
+    pause: Final = at_once(_pull.PullConsumer.pause)
+    resume: Final = at_once(_pull.PullConsumer.resume)
+    poll: Final = waiting(_pull.PullConsumer.poll)
+    commit: Final = waiting(_pull.PullConsumer.commit)
+    committed: Final = waiting(_pull.PullConsumer.committed)
+    position: Final = at_once(_pull.PullConsumer.position)
+    seek: Final = waiting(_pull.PullConsumer.seek)
+    seek_to_begin: Final = waiting(_pull.PullConsumer.seek_to_begin)
+    seek_to_end: Final = waiting(_pull.PullConsumer.seek_to_end)
+    seek_to_time: Final = waiting(_pull.PullConsumer.seek_to_time)
+    offset_at: Final = waiting(_pull.PullConsumer.offset_at)
 
     @property
     def assigned(self) -> list[Queue]:
@@ -140,12 +141,12 @@ class SimpleConsumer(Blocking[_simple.SimpleConsumer]):
     `Session`, ``group``, ``topics`` (names, or names with expressions such as ``A || B``) and ``start``.
     """
 
-    kind = _simple.SimpleConsumer
+    kind: ClassVar[Callable[..., Any]] = _simple.SimpleConsumer
 
-    subscribe = waiting(_simple.SimpleConsumer.subscribe)
-    unsubscribe = waiting(_simple.SimpleConsumer.unsubscribe)
-    places = waiting(_simple.SimpleConsumer.places)
-    receive = waiting(_simple.SimpleConsumer.receive)
-    ack = waiting(_simple.SimpleConsumer.ack)
-    ack_all = waiting(_simple.SimpleConsumer.ack_all)
-    change_invisible = waiting(_simple.SimpleConsumer.change_invisible)
+    subscribe: Final = waiting(_simple.SimpleConsumer.subscribe)
+    unsubscribe: Final = waiting(_simple.SimpleConsumer.unsubscribe)
+    places: Final = waiting(_simple.SimpleConsumer.places)
+    receive: Final = waiting(_simple.SimpleConsumer.receive)
+    ack: Final = waiting(_simple.SimpleConsumer.ack)
+    ack_all: Final = waiting(_simple.SimpleConsumer.ack_all)
+    change_invisible: Final = waiting(_simple.SimpleConsumer.change_invisible)

@@ -16,7 +16,7 @@ from firearrow.config.table import ServerConfig, keys, parse, rocketmq_texts
 from firearrow.errors import ConfigError
 from firearrow.logs import Log
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 # RocketMQ has 583 keys, and all with their values are 20 KiB: a longer text is no configuration.
 CHANGE_BYTES_MAX: Final = 256 * 1024

@@ -80,7 +80,7 @@ class Alerts:
     def __init__(self, path: Path | None = None) -> None:
         self._path: Final = path
         found = _read(path)
-        self.limits = Thresholds()
+        self.limits: Thresholds = Thresholds()
         for name, text in found.limits.items():
             self.limits = _with(self.limits, name, text)
         self.silences: Mapping[FindingKey, Silence] = {it.key: it for it in found.silences}

@@ -58,7 +58,7 @@ from firearrow.wire.signature import Credentials
 if TYPE_CHECKING:
     from firearrow.console.openid import Provider
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 POLICY: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; "

@@ -54,7 +54,7 @@ class ChangeLog:
         self._path: Final = directory / "changes.jsonl"
         self._clock: Final = clock
         self._kept: dict[str, LoggedChange] = {}
-        self.unreadable = 0
+        self.unreadable: int = 0
         """Lines that a killed process has not written to the end."""
         for change in self._read():
             self._keep(change)

@@ -41,7 +41,7 @@ from firearrow.raft import (
 from firearrow.services import Every, Service
 from firearrow.wire.codes import ResponseCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 PEER_MESSAGES: Final = 59_001  # RocketMQ has no such request; DLedger's are 51001 to 51005
 GROUP_FIELD: Final = "group"

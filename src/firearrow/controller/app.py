@@ -42,7 +42,7 @@ from firearrow.wire import fastjson, headers
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.controller_bodies import SyncStateSet
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 LOG_NAME: Final = "raft.log"
 FIRST_SCAN_SECONDS: Final = 2.0  # Java: DefaultBrokerHeartbeatManager#start
@@ -77,7 +77,7 @@ class Controller:
             tls=config,
         )
         pages = pages_of_server(self._server, self._reasons_against, self._facts, self._metrics)
-        self.operations = Operations(config, pages, self._metrics)
+        self.operations: Final = Operations(config, pages, self._metrics)
         self._address = members[config.controller_d_leger_self_id]
         self._client = Client(access=access)
         self._notices = Notices(self._client, "who is master")

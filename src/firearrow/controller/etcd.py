@@ -40,7 +40,7 @@ from firearrow.raft import Role
 from firearrow.services import Service
 from firearrow.wire.codes import ResponseCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 LOOK_SECONDS: Final = 0.5  # between looks for the leader
 RETRY_SECONDS: Final = 0.1  # wait of a leader when no endpoint has answered

@@ -53,7 +53,7 @@ class ControllerProcessor:
         tally: ControllerTally,
         credentials: Credentials | None = None,
     ) -> None:
-        self.config = config
+        self.config: ControllerConfig = config
         self._credentials = credentials
         self._members = config.members()
         self._agreement = agreement

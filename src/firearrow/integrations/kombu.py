@@ -33,7 +33,7 @@ from queue import Empty
 from typing import Any, ClassVar, Final
 
 from kombu.transport import TRANSPORT_ALIASES, virtual
-from kombu.transport.base import to_rabbitmq_queue_arguments
+from kombu.transport.base import Implements, to_rabbitmq_queue_arguments
 from kombu.utils.json import dumps, loads
 
 import firearrow
@@ -56,22 +56,22 @@ TRANSPORT_ALIASES["rocketmq"] = f"{__name__}:Transport"
 class BlockingQueues(Blocking[Queues]):
     """Blocking form of `Queues`."""
 
-    kind = Queues
+    kind: ClassVar[Callable[..., Any]] = Queues
 
-    declare = waiting(Queues.declare)
-    exists = waiting(Queues.exists)
-    size = waiting(Queues.size)
-    purge = waiting(Queues.purge)
-    delete = waiting(Queues.delete)
-    put = waiting(Queues.put)
-    join = waiting(Queues.join)
-    get = waiting(Queues.get)
-    receive = waiting(Queues.receive)
-    ack = waiting(Queues.ack)
-    give_back = waiting(Queues.give_back)
-    bind = waiting(Queues.bind)
-    unbind = waiting(Queues.unbind)
-    bindings = waiting(Queues.bindings)
+    declare: Final = waiting(Queues.declare)
+    exists: Final = waiting(Queues.exists)
+    size: Final = waiting(Queues.size)
+    purge: Final = waiting(Queues.purge)
+    delete: Final = waiting(Queues.delete)
+    put: Final = waiting(Queues.put)
+    join: Final = waiting(Queues.join)
+    get: Final = waiting(Queues.get)
+    receive: Final = waiting(Queues.receive)
+    ack: Final = waiting(Queues.ack)
+    give_back: Final = waiting(Queues.give_back)
+    bind: Final = waiting(Queues.bind)
+    unbind: Final = waiting(Queues.unbind)
+    bindings: Final = waiting(Queues.bindings)
 
 
 class QoS(virtual.QoS):
@@ -259,12 +259,14 @@ class Transport(virtual.Transport):
         BrokerError,
         MessageError,
     )
-    implements = virtual.Transport.implements.extend(exchange_type=frozenset(["direct", "topic", "fanout"]))
+    implements: ClassVar[Implements] = virtual.Transport.implements.extend(
+        exchange_type=frozenset(["direct", "topic", "fanout"])
+    )
 
     def __init__(self, client: Any, **options: Any) -> None:
         super().__init__(client, **options)
         self._arrived: deque[tuple[str, LeasedMessage]] = deque()
-        self.queues = BlockingQueues(_name_servers(client), **_options_of(client))
+        self.queues: Final = BlockingQueues(_name_servers(client), **_options_of(client))
 
     @property
     def is_ours(self) -> bool:

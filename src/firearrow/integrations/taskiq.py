@@ -46,7 +46,7 @@ from firearrow.integrations.topics import declare_topic
 from firearrow.logs import Log
 from firearrow.message import properties as keys_of
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 BATCH: Final = 8  # tasks of one answer: larger is faster, smaller spreads tasks better over workers
 QUEUES: Final = 4

@@ -32,7 +32,7 @@ from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.opening import open_origin
 from firearrow.spark.source.origin import ConfiguredOrigin, Origin
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 LAG_SECONDS: Final = 60.0
 UPKEEP_SECONDS: Final = 3600.0
@@ -145,7 +145,7 @@ class LakeFilling:
     ) -> None:
         lake.check()
         self.statuses: dict[str, TableStatus] = {}
-        self.trouble = "the topics are not read yet"
+        self.trouble: str = "the topics are not read yet"
         """The reason why the topics are not known, an empty text if they are."""
         self._workers = workers
         self._lake = lake

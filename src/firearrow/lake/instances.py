@@ -28,7 +28,7 @@ class Instances:
     def __init__(self, place: FilePlace, name: str | None = None) -> None:
         if name is not None and not re.fullmatch(r"\w[\w.-]*", name, re.ASCII):
             raise ConfigError(f"instance {name!r}: a name consists of letters, digits and . _ -")
-        self.name = name or uuid.uuid4().hex
+        self.name: str = name or uuid.uuid4().hex
         self._place = place
         self._live: list[str] = [self.name]
 

@@ -92,19 +92,19 @@ class TypedTable(Archive):
     def __init__(self, lake: str, name: str, spec: TableSpec, decoder: BodyDecoder, clock: Clock | None = None) -> None:
         self.name = name
         self.spec = spec
-        self.columns = columns_of(decoder.fields())
-        self.names = {name: name for name in self.columns.names}
+        self.columns: pa.Schema = columns_of(decoder.fields())
+        self.names: dict[str, str] = {name: name for name in self.columns.names}
         """The name of each column by its identity."""
-        self.partitioning = spec.partitioning
+        self.partitioning: Final = spec.partitioning
         self.decoder = decoder
         _require_columns(spec, self.columns)
         super().__init__(f"{lake.rstrip('/')}/{name}", clock, layout=self._layout_of(self.partitioning))
-        self.undecoded = UndecodedTable(f"{lake.rstrip('/')}/{name}{UNDECODED}", clock)
+        self.undecoded: Final = UndecodedTable(f"{lake.rstrip('/')}/{name}{UNDECODED}", clock)
 
     def _layout_of(self, by: Sequence[Partitioning]) -> TableLayout:
         fields = [each.field(self.columns) for each in by]
         own = [field for field in fields if field.name not in self.columns.names]
-        self.own_partitions = {field.name for field in own}
+        self.own_partitions: set[str] = {field.name for field in own}
         settings = {SPEC: self.spec.as_text(), **self._numbers({}, self.columns)}
         if self.spec.change_data_feed:
             settings["delta.enableChangeDataFeed"] = "true"

@@ -38,7 +38,7 @@ class KvConfig:
         self._path = path
         self._table: dict[str, dict[str, str]] = {}
         self._chars = 0
-        self.version = 0
+        self.version: int = 0
 
     def load(self) -> None:
         """Read the file, if there is one; raises ConfigError when it can't be read."""

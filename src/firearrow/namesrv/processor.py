@@ -49,7 +49,7 @@ class Processor:
     """
 
     def __init__(self, config: NamesrvConfig, clock: Clock, routes: RouteTables, kv: KvConfig) -> None:
-        self.config = config
+        self.config: NamesrvConfig = config
         self._clock = clock
         self._routes = routes
         self._kv = kv

@@ -123,7 +123,7 @@ class RouteTables:
         self._live: dict[_Key, Live] = {}
         self._filter_servers: dict[_Key, list[str]] = {}
         self._mappings: dict[str, dict[str, TopicQueueMappingInfo]] = {}
-        self.version = 0
+        self.version: int = 0
 
     # --- registration -----------------------------------------------------------------------
 

@@ -91,7 +91,7 @@ def unanswered(addresses: list[str], seconds: float) -> dict[str, str]:
 # --- Failover ---
 
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 T = TypeVar("T")
 

@@ -34,7 +34,7 @@ from firearrow.logs import Log
 from firearrow.machine import memory_bytes
 from firearrow.wire.codes import ResponseCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 MiB: Final = 1024 * 1024
 MEMORY_PARTS: Final = 4  # share of the memory for requests and answers; the page cache needs most
@@ -95,8 +95,8 @@ class Budget:
         later: Callable[[float, Callable[[], None]], object],
         kept_bytes_max: int = KEPT_BYTES_MAX,
     ) -> None:
-        self.limit_bytes = max(limit_bytes or memory_bytes() // MEMORY_PARTS, LIMIT_BYTES_MIN)
-        self.room_bytes = self.limit_bytes // 8
+        self.limit_bytes: Final = max(limit_bytes or memory_bytes() // MEMORY_PARTS, LIMIT_BYTES_MIN)
+        self.room_bytes: int = self.limit_bytes // 8
         self._tight_bytes = self.limit_bytes // 2
         self._full_bytes = self.limit_bytes // 8 * 7
         self._kept_bytes_max = kept_bytes_max

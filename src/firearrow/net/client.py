@@ -481,7 +481,7 @@ class Client:
 # They are sent once: a receiver that misses one asks, or registers, soon anyway.
 
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 SECONDS_MAX: Final = 3.0
 

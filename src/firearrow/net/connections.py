@@ -10,7 +10,7 @@ from firearrow.logs import Log
 from firearrow.machine import descriptors_max
 from firearrow.net.grpc import GrpcPeer
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 # share of the file descriptors for connections; the others are for files: a log that can't be opened is worse
 DESCRIPTOR_PARTS: Final = 4
@@ -41,7 +41,7 @@ class ConnectionLimit:
     """Limit on the count of connections, which leaves file descriptors to files."""
 
     def __init__(self) -> None:
-        self.connections_max = descriptors_max() // DESCRIPTOR_PARTS * (DESCRIPTOR_PARTS - 1)
+        self.connections_max: int = descriptors_max() // DESCRIPTOR_PARTS * (DESCRIPTOR_PARTS - 1)
         self._is_full = False
 
     def admits(self, count: int) -> bool:

@@ -23,7 +23,7 @@ from firearrow.net.exposition import SCOPE, Family, Labels, Metrics, MetricSampl
 from firearrow.net.meter import Histogram
 from firearrow.net.tasks import TaskService
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 NS_OF_MS: Final = 1_000_000
 SAY_AGAIN_SECONDS: Final = 600.0  # between two log lines while a collector stays away

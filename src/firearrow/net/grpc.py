@@ -42,7 +42,7 @@ from firearrow.wire.grpc import (
 )
 from firearrow.wire.http2 import CONNECTION_WINDOW_BYTES, PREFACE, STREAMS_MAX, Arrived, ErrorCode, Http2, Stream
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 UNREAD_BYTES_HIGH: Final = 4 * 1024 * 1024
 DRAIN_LOOK_SECONDS: Final = 0.02  # between two looks for pending calls
@@ -104,8 +104,8 @@ class Call:
         self.cancelled: Callable[[], None] | None = None
         self.ended: Callable[[], None] | None = None
         self.lost: Callable[[], None] | None = None
-        self.has_begun = False
-        self.is_over = False
+        self.has_begun: bool = False
+        self.is_over: bool = False
 
     @property
     def peer(self) -> GrpcPeer:
@@ -319,12 +319,12 @@ class GrpcPeer(asyncio.Protocol):
         self._methods = methods
         self._transport: asyncio.Transport | None = transport
         self._outgoing: Outgoing | None = Outgoing(transport, host.departures, host.budget)
-        self.http2 = Http2(self.write, limits.calls_max)
-        self.message_bytes_max = limits.message_bytes_max
+        self.http2: Final = Http2(self.write, limits.calls_max)
+        self.message_bytes_max: Final = limits.message_bytes_max
         self.address = "unknown"
-        self.host_bytes = bytes(8)
-        self.heard = True
-        self.heard_before = 0.0
+        self.host_bytes: bytes = bytes(8)
+        self.heard: bool = True
+        self.heard_before: float = 0.0
         self._probed_before = -1.0  # ``heard_before`` at the last probe
         self._called_before = 0  # number of the last call at the last sweep for idle connections
         self._idle_since = 0.0
@@ -333,12 +333,12 @@ class GrpcPeer(asyncio.Protocol):
         self._own_bytes = 0
         self._backlog: list[Arrived] = []  # data of calls that wait
         self._backlog_bytes = 0
-        self.is_planned = False
+        self.is_planned: bool = False
         self._paused = False
         self._waits = False
         self._is_leaving = False
         self._is_dropped = False
-        self.received_ms = 0
+        self.received_ms: int = 0
         self.attached: Any = None
         """Object of the handlers for this connection. Its ``pause`` is called when the client leaves too much unread,
         ``resume`` when it has caught up, ``close`` at the end.

@@ -26,7 +26,7 @@ from urllib.parse import parse_qsl, urlsplit
 from firearrow.logs import Log
 from firearrow.net.listening import listen, port_of
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 HEAD_BYTES_MAX: Final = 8192  # of the request line and the headers; as most servers
 CONNECTIONS_MAX: Final = 32  # a scrape every few seconds needs one

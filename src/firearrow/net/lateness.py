@@ -71,7 +71,7 @@ class Lateness:
 
     def __init__(self, patience: Patience, now_ms: Callable[[], int], scheduler: Callable[[], Scheduler]) -> None:
         self.patience = patience
-        self.late_at_ms = 0  # the first read sets the timer
+        self.late_at_ms: int = 0  # the first read sets the timer
         self._now_ms = now_ms
         self._scheduler = scheduler
         self._due: float | None = None  # time of the next tick

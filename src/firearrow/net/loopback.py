@@ -45,7 +45,7 @@ class Loopback(asyncio.Transport):
         self._replies: dict[int, Reply[AnyCommand]] = {}
         self._opaque = 0
         self._is_closing = False
-        self.peer = Peer(server, is_loopback=True)
+        self.peer: Final = Peer(server, is_loopback=True)
         self.peer.connection_made(self)
 
     # --- the client's side ---

@@ -49,8 +49,8 @@ class Histogram:
     __slots__ = ("bounds", "counts", "sum")
 
     def __init__(self, bounds: Sequence[float]) -> None:
-        self.bounds = bounds
-        self.counts = [0] * (len(bounds) + 1)
+        self.bounds: Final = bounds
+        self.counts: list[int] = [0] * (len(bounds) + 1)
         self.sum: float = 0
 
     def add(self, value: float, count: int = 1) -> None:

@@ -28,7 +28,7 @@ from firearrow.net.http import JSON, Answer, HttpServer, Request, plain
 from firearrow.net.server import Peer, Server
 from firearrow.services import Service
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 CONNECTIONS_LISTED_MAX: Final = 1000
 
@@ -45,7 +45,7 @@ class Operations(Service):
         self._pages = pages
         self._http = HttpServer(self._answer)
         self._exporting = _exporting(keys, metrics)
-        self.port = 0
+        self.port: int = 0
 
     async def bind(self, host: str) -> None:
         """Listen on the port, if the configuration has one, on ``host`` unless it names another; CannotListen if that

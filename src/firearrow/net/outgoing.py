@@ -27,7 +27,7 @@ class Departures:
         self._loop = loop
         self._last = list(last)
         self._waiting: list[Outgoing] = []
-        self.is_planned = False
+        self.is_planned: bool = False
         """True if the turn ends by `leave`."""
         self._has_more = False
 

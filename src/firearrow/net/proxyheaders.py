@@ -21,7 +21,7 @@ from firearrow.errors import ConfigError, RemoteProtocolError
 from firearrow.logs import Log
 from firearrow.wire.proxyheader import read_header
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 SAY_SECONDS: Final = 60.0  # between two log lines about headers that are not believed
 

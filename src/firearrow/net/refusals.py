@@ -16,7 +16,7 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response, not_supported
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 QUIET_SECONDS: Final = 60.0  # between log lines on the same failure of the store
 _KNOWN_MAX: Final = 256
@@ -31,7 +31,7 @@ class AdmissionPass(ABC):
     __slots__ = ("username",)
 
     def __init__(self, username: str) -> None:
-        self.username = username
+        self.username: Final = username
 
     @abstractmethod
     def check(self, request: AnyCommand) -> None:

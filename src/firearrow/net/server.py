@@ -57,7 +57,7 @@ from firearrow.wire.frame import (
     hot_decoders,
 )
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 Finished = Response | bytes | None
 FINISHED: Final = (Response, bytes, NoneType)
@@ -95,18 +95,18 @@ class Peer(asyncio.Protocol):
     )
 
     def __init__(self, server: Server, *, is_loopback: bool = False, is_for_grpc: bool = False) -> None:
-        self._server = server
-        self.is_loopback, self._is_for_grpc = is_loopback, is_for_grpc
+        self._server, self._is_for_grpc = server, is_for_grpc
+        self.is_loopback: bool = is_loopback
         self._door = (is_for_grpc and server.grpc_door) or server.door
         self.user: str | None = None
         self._lateness = server.lateness
         self._wire = self._first_wire()
         self._is_named = False  # True behind a PROXY header
         self._backlog: list[AnyCommand] = []
-        self._backlog_bytes = 0
+        self._backlog_bytes = self.kept_bytes = 0
         self._backlog_since_ms = 0  # arrival of the first request that waits
         self._steps: Steps | None = None  # of the first request of the backlog
-        self.is_planned = False  # True if the server has planned to let it go on in a later turn
+        self.is_planned: bool = False  # True if the server has planned to let it go on in a later turn
         self._has_ended = False  # True if the peer sends nothing any more
         self.owed = 0  # pending answers, which keep the connection open then
         self._paused = self._waits = self._is_dropped = False
@@ -116,10 +116,12 @@ class Peer(asyncio.Protocol):
         self.gathered_code = 0  # of requests that are answered soon, see ``net.gathering``
         self._transport: asyncio.Transport | None = None
         self._outgoing: Outgoing | None = None  # None without a transport
-        self.address, self.ip, self.host_bytes = "unknown", "", bytes(8)
-        self.heard = True  # since the last sweep for idle peers
-        self.heard_before = 0.0  # time of that sweep, or of the connection
-        self.kept_bytes = self.received_ms = 0
+        self.address: str = "unknown"
+        self.ip: str = ""
+        self.host_bytes: bytes = bytes(8)
+        self.heard: bool = True  # since the last sweep for idle peers
+        self.heard_before: float = 0.0  # time of that sweep, or of the connection
+        self.received_ms: int = 0
 
     @property
     def is_open(self) -> bool:
@@ -646,24 +648,24 @@ class Server:
         measures: bool = False,
         tls: TlsKeys | None = None,
     ) -> None:
-        self.door = Door(tls, lambda: self.loop)
+        self.door: Final = Door(tls, lambda: self.loop)
         self.handlers = handlers
         self.grpc_methods: Mapping[bytes, Method] | None = {}
         """gRPC methods by path; without methods, connections of gRPC are closed. None before a stop."""
-        self.grpc_limits = GrpcLimits()
+        self.grpc_limits: GrpcLimits = GrpcLimits()
         self.grpc_door: Door | None = None  # of ports for gRPC, None for the door of all
         self.grpc_everywhere = True  # False: only ports for gRPC (``serve_also``) serve it
-        self.proxy_headers = ProxyHeaders(lambda: self.loop)
-        self.hot_decoders = NO_HOT_DECODERS if plain_ext else hot_decoders()
-        self.now_ms = clock.now_ms
-        self.lateness = Lateness(patience or Patience(), clock.now_ms, lambda: self.loop)
+        self.proxy_headers: Final = ProxyHeaders(lambda: self.loop)
+        self.hot_decoders: Final = NO_HOT_DECODERS if plain_ext else hot_decoders()
+        self.now_ms: Callable[[], int] = clock.now_ms
+        self.lateness: Final = Lateness(patience or Patience(), clock.now_ms, lambda: self.loop)
         self.frame_bytes_max = frame_bytes_max
         self.peers: set[Peer] = set()
         self.grpc_peers: set[GrpcPeer] = set()
         self._all: set[Peer | GrpcPeer] = set()
-        self.connection_limit = ConnectionLimit()
-        self.refusals = Refusals(handlers, unserved, lambda: self.loop.time())
-        self.budget = Budget(
+        self.connection_limit: Final = ConnectionLimit()
+        self.refusals: Final = Refusals(handlers, unserved, lambda: self.loop.time())
+        self.budget: Budget = Budget(
             memory_bytes_max,
             self._all,
             lambda: self.loop.time(),
@@ -671,15 +673,15 @@ class Server:
             kept_bytes_max,
         )
         self._bulk_handlers = bulk_handlers
-        self.gathering = Gathering(
+        self.gathering: Final = Gathering(
             bulk_handlers, self._answers_of_several, self.lateness, self.now_ms, lambda: self.departures.plan()
         )
-        self.departures = Departures(lambda: self.loop, self.gathering.answer)
-        self.meter = RpcMeter(clock, self.departures) if measures else None
-        self.turns = Turns(lambda: self.loop, clock.now_ms)
+        self.departures: Departures = Departures(lambda: self.loop, self.gathering.answer)
+        self.meter: Final = RpcMeter(clock, self.departures) if measures else None
+        self.turns: Turns = Turns(lambda: self.loop, clock.now_ms)
         events = events or Events()
         self._closed = events.of(ConnectionClosed)
-        self.wait_ended = events.of(WaitEnded)
+        self.wait_ended: Final = events.of(WaitEnded)
         self._idle_sweep = IdleSweep(
             self._all, lambda: self.loop, idle_seconds_max, lambda: self.grpc_limits.idle_seconds_max
         )
@@ -687,7 +689,7 @@ class Server:
         self._others: list[asyncio.Server] = []  # at further ports
         self._loopbacks = 0
         self._all_gone: asyncio.Event | None = None
-        self.loop = cast(asyncio.AbstractEventLoop, None)
+        self.loop: asyncio.AbstractEventLoop = cast(asyncio.AbstractEventLoop, None)
 
     async def bind(self, host: str, port: int, *, shares_port: bool = False, is_for_grpc: bool = False) -> int:
         """Listen on ``host:port`` (0: a free port) and return the port; CannotListen if that fails.

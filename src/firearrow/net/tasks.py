@@ -8,13 +8,13 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, Generic, TypeVar
+from typing import Any, Final, Generic, TypeVar
 
 from firearrow.errors import ClientError, FirearrowError
 from firearrow.logs import Log
 from firearrow.services import Service
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 
 class RunningTask:

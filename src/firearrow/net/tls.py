@@ -30,7 +30,7 @@ from firearrow.net.access import Access, Tls, choose, load_chain
 from firearrow.net.selfsigned import self_signed
 from firearrow.wire.signature import Credentials
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 TLS_HELLO: Final = b"\x16"
 HANDSHAKE_SECONDS_MAX: Final = 10.0
@@ -197,7 +197,7 @@ class Door:
         self, keys: TlsKeys | None, loop: Callable[[], asyncio.AbstractEventLoop], *, makes_late: bool = False
     ) -> None:
         mode = "disabled" if keys is None else keys.tls_server_mode
-        self.is_closed = mode == "enforcing"
+        self.is_closed: Final = mode == "enforcing"
         """True if no frame is taken before a handshake."""
         self._loop = loop
         self._mode = mode

@@ -18,7 +18,7 @@ from firearrow.logs import Log
 from firearrow.net.replies import Reply
 from firearrow.net.tasks import Tasks
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 T = TypeVar("T")
 

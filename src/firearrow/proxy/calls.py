@@ -23,7 +23,7 @@ from firearrow.proxy.messages import Code, Status
 from firearrow.proxy.meter import CANCELLED, CallMeter
 from firearrow.proxy.statuses import ProxyError, status_of
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 SERVICE: Final = "apache.rocketmq.v2.MessagingService"
 CLIENT_ID_CHARS_MAX: Final = 255  # a broker keeps no longer one
@@ -102,8 +102,8 @@ class CallLimit:
     __slots__ = ("calls_max", "pending")
 
     def __init__(self, calls_max: int) -> None:
-        self.calls_max = calls_max
-        self.pending = 0
+        self.calls_max: Final = calls_max
+        self.pending: int = 0
 
     @property
     def has_room(self) -> bool:

@@ -29,7 +29,7 @@ from firearrow.proxy.messages import Code
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire.grpc import CallFailed, Status
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 SERVICE: Final = "opentelemetry.proto.collector.metrics.v1.MetricsService"
 METHOD: Final = "Export"

@@ -64,7 +64,7 @@ from firearrow.wire.codes import LanguageCode, RequestCode, ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.grpc import Status as CallStatus
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 QUESTIONS_MAX: Final = 1000  # of brokers to clients of one proxy, not answered yet
 SWEEP_SECONDS: Final = 10.0  # between two looks for clients without heartbeats
@@ -125,9 +125,9 @@ class Client:
         """Name of its language by RocketMQ."""
         self.held: set[Place] = set()
         """Places of messages that are renewed for it."""
-        self.heard = 0.0
+        self.heard: float = 0.0
         """Time of its last heartbeat or settings, in seconds."""
-        self.registered = 0.0
+        self.registered: float = 0.0
         """Time when brokers last heard of it, in seconds."""
         self.received_beat: bytes | None = None
         self.beat: bytes | None = None

@@ -49,7 +49,7 @@ from firearrow.wire.command import Response, with_text
 from firearrow.wire.command import request as remoting_request
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 T = TypeVar("T")
 
@@ -328,7 +328,7 @@ class ClusterBrokers:
     """The brokers of a cluster; the clients of the proxy reach it at ``at()``."""
 
     keeps_endpoints = True
-    register_seconds = 25.0  # as often as clients of remoting send heartbeats: 30 s
+    register_seconds: Final = 25.0  # as often as clients of remoting send heartbeats: 30 s
 
     def __init__(
         self, config: ProxyConfig, access: Access, clock: Clock, events: Events, at: Callable[[], tuple[str, int]]
@@ -340,8 +340,8 @@ class ClusterBrokers:
         self._at = at
         self._chance = Random()
         self.access = access
-        self.tasks = Tasks()
-        self.client = Client(access=access, spares_working=True)
+        self.tasks: Final = Tasks()
+        self.client: Final = Client(access=access, spares_working=True)
         self._servers = NameServers(self.client, addresses_of(config.namesrv_addr), self._chance)
         self._addresses: dict[str, Mapping[int, str]] = {}  # of each broker name, by broker id
         self._links: dict[ClusterLink, None] = {}  # with a registered client

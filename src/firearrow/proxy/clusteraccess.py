@@ -44,7 +44,7 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.requests import REQUESTS
 from firearrow.wire.signature import ACCESS_KEY
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 Ask = Callable[[RequestCode, Mapping[str, str]], Awaitable[AnyCommand]]
 """Asks a broker of the cluster; raises as `net.client.Client.call`."""
@@ -88,8 +88,8 @@ class Sender:
     __slots__ = ("ip", "user")
 
     def __init__(self, user: str | None, address: str) -> None:
-        self.user = user
-        self.ip = address.rpartition(":")[0].strip("[]")
+        self.user: str | None = user
+        self.ip: Final = address.rpartition(":")[0].strip("[]")
 
 
 class _Named(NamedTuple):

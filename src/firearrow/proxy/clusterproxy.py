@@ -63,7 +63,8 @@ class ClusterProxy:
         )
         pages = pages_of_server(self._server, self._reasons_against, self._facts, self._metrics)
         self.operations: Final = Operations(config, pages, self._metrics)
-        self.port = self.remoting_port = 0
+        self.port: int = 0
+        self.remoting_port: int = 0
 
     async def start(self, *, shares_port: bool = False) -> int:
         """Listen on the port of the configuration (0: a free one) and return it; CannotListen if that fails. With

@@ -63,7 +63,7 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import PopMessage
 from firearrow.wire.pop import ANY_QUEUE, TOPIC, Handle, batch_acks, origin_topic, parse_order_counts
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 MESSAGES_MAX: Final = 32  # of one pop
 EXPRESSION_CHARS_MAX: Final = 64 * 1024
@@ -119,8 +119,8 @@ class Consuming:
         self._config = config
         self._clock = clock
         self._renewed = Renewed()
-        self.renewal = Renewal(self._renewed, config, clock)
-        self.waits = Waits()
+        self.renewal: Final = Renewal(self._renewed, config, clock)
+        self.waits: Final = Waits()
         self._turn = count()
         self.received: Final = Rate()
         """Messages that clients received."""

@@ -28,7 +28,7 @@ from firearrow.proxy.config import ProxyConfig
 from firearrow.wire import fastjson
 from firearrow.wire.client_bodies import ConsumerData
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 LOOK_SECONDS: Final = 10.0
 """Pause between looks for the topic, and for new queues of it."""

@@ -181,7 +181,7 @@ class LocalBrokers:
     """The broker of this process, whose clients reach its proxy at ``host:port()``."""
 
     keeps_endpoints = False
-    register_seconds = 55.0  # a minute of heartbeats; the proxy itself ends silent clients
+    register_seconds: Final = 55.0  # a minute of heartbeats; the proxy itself ends silent clients
 
     def __init__(self, broker: Broker, rights: Rights, host: str, port: Callable[[], int]) -> None:
         self._broker = broker
@@ -271,7 +271,7 @@ class LocalProxy:
         self.service: Final = Service(brokers, rights.users(), config, clock, meter, lambda: len(server.grpc_peers))
         if meter is not None:
             broker.other_metrics.append(part_of(Sources(self.service, meter, server, "local")))
-        self.port = 0
+        self.port: int = 0
 
     async def start(self, host: str) -> int:
         """Listen on the port of the configuration (0: a free one) and return it; CannotListen if that fails."""

@@ -57,7 +57,7 @@ class Offsets:
     def __init__(self, brokers: Brokers, config: ProxyConfig) -> None:
         self._brokers = brokers
         self._config = config
-        self.waits = Waits()
+        self.waits: Final = Waits()
 
     async def pull(self, context: Context, request: PullMessageRequest) -> Code:
         """Send the messages of a queue from an offset on: first a status, at last the next offset. Return the code."""

@@ -111,7 +111,7 @@ class RemotingLink(ClusterLink):
         super().__init__(brokers, address, asked, lost, now, unsigned)
         self.heartbeat: AnyCommand | None = None
         """The last one, None without a group."""
-        self.member = LocalMember("", "", 0, "", "")
+        self.member: LocalMember = LocalMember("", "", 0, "", "")
         self.groups: Mapping[str, ConsumerData] = {}
         """Its memberships, by the names of the groups."""
 

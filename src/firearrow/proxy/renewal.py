@@ -25,7 +25,7 @@ from firearrow.proxy.handles import Place, Receipt, Renewed, place_of
 from firearrow.proxy.times import duration_ms
 from firearrow.wire.codes import ResponseCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 EXTENSIONS_MS: Final = tuple(minutes * 60_000 for minutes in (1, 3, 5, 10, 30, 60))
 CHANGE_MS_MAX: Final = 3000
@@ -58,7 +58,7 @@ class Renewal:
         self._config = config
         self._clock = clock
         self._messages: dict[Place, _Renewed] = {}
-        self.in_progress = 0
+        self.in_progress: int = 0
         """Count of renewals that a broker has not answered yet."""
         self._due: list[tuple[int, int, Place]] = []  # a heap of times in ms; entries of dropped messages stay in it
         self._number = count()

@@ -48,7 +48,7 @@ class ProxyError(FirearrowError):
     def __init__(self, code: Code, message: str | None = None) -> None:
         super().__init__(code, message)
         self.code = code
-        self.message = code.name if message is None else message
+        self.message: str = code.name if message is None else message
 
     def __str__(self) -> str:
         return f"{self.code.value}: {self.message}"

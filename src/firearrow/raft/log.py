@@ -11,7 +11,7 @@ class Log:
     """Entries by index, from the first behind ``snapshot`` to ``last_index``."""
 
     def __init__(self, entries: Sequence[LogEntry] = (), snapshot: StateSnapshot | None = None) -> None:
-        self.snapshot = snapshot or NO_SNAPSHOT
+        self.snapshot: StateSnapshot = snapshot or NO_SNAPSHOT
         self._entries = [entry for entry in entries if entry.index > self.snapshot.index]
 
     @property

@@ -77,7 +77,7 @@ class LogFile:
     def __init__(self, file: RaftFile, name: str = "the Raft log") -> None:
         self._file = file
         self.name = name
-        self.size_bytes = 0
+        self.size_bytes: int = 0
 
     def load(self) -> Saved:
         """Read the saved state, and cut off a last record that a crash has left incomplete.

@@ -109,11 +109,11 @@ class Node:
     ) -> None:
         assert name in members, "a node is one of its group"
         self.name = name
-        self.role = Role.FOLLOWER
-        self.term = saved.term
-        self.leader = NOBODY
-        self.log = Log(saved.entries, saved.snapshot)
-        self.committed = self.log.snapshot.index
+        self.role: Role = Role.FOLLOWER
+        self.term: int = saved.term
+        self.leader: str = NOBODY
+        self.log: Log = Log(saved.entries, saved.snapshot)
+        self.committed: int = self.log.snapshot.index
         self._vote = saved.vote
         self._others = [member for member in members if member != name]
         self._majority = len(members) // 2 + 1

@@ -61,7 +61,7 @@ class Epochs:
 
     def __init__(self, entries: Iterable[Epoch] = (), path: Path | None = None) -> None:
         self.entries: list[Epoch] = []
-        self.changed = False
+        self.changed: bool = False
         self._path = path
         for entry in entries:
             self._check(entry)

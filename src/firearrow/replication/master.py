@@ -30,7 +30,7 @@ from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaConnection, HaStatus
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 SLAVES_MAX: Final = 64
 """Limit of slaves' connections; each may hold `UNSENT_BYTES_MAX` unsent. Java: no limit."""
@@ -74,7 +74,7 @@ class Master(Service):
         sending: Callable[[], LogSender] | None = None,
     ) -> None:
         super().__init__("replication")
-        self.sending = sending or partial(LogSender, config.mapped_file_size_commit_log)
+        self.sending: Callable[[], LogSender] = sending or partial(LogSender, config.mapped_file_size_commit_log)
         self.store = store
         self.config = config
         self.clock = clock
@@ -302,10 +302,11 @@ class SlaveConnection(asyncio.Protocol):
         self._window_at, self._window_bytes = self._heard_at, 0
         self._bytes = 0
         self._bytes_at = self._heard_at
-        self.bytes_a_second = 0
-        self.address = self.host = ""
+        self.bytes_a_second: int = 0
+        self.address: str = ""
+        self.host: str = ""
         self.reported_in = 0  # count of the master's connections at that time
-        self.sending = master.sending()
+        self.sending: LogSender = master.sending()
 
     # --- called by the event loop ---
 

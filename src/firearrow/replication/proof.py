@@ -39,7 +39,7 @@ from firearrow.logs import Log
 from firearrow.net.address import remote_of
 from firearrow.wire.signature import Credentials
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 HELLO: Final = b"\xffFAHA\x00\x00\x01"
 # RocketMQ's heartbeats repeat the bytes that they take for an offset, so the answer must differ.
@@ -73,9 +73,10 @@ class ProofDemand:
         self._secret_of = secret_of
         self._challenge = challenge
         self._has_greeted = False
-        self.user = self.secret = ""
-        self.is_met = False
-        self.rest = b""
+        self.user: str = ""
+        self.secret: str = ""
+        self.is_met: bool = False
+        self.rest: bytes = b""
 
     def receive(self, data: bytes) -> bytes:
         """Take received bytes; return the answer. Raises RemoteProtocolError if they are no proof."""
@@ -118,9 +119,9 @@ class Proof:
         self._secret = credentials.secret_key
         self._name = credentials.access_key.encode()[:255]
         self._own = own
-        self.challenge = b""
-        self.is_done = False
-        self.rest = b""
+        self.challenge: bytes = b""
+        self.is_done: bool = False
+        self.rest: bytes = b""
 
     def receive(self, data: bytes) -> bytes:
         """Take received bytes; return the answer. Raises RemoteProtocolError for a stranger."""

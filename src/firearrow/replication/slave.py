@@ -32,7 +32,7 @@ from firearrow.store import LogEnd, MessageStore
 from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaClient, HaStatus
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 RETRY_SECONDS: Final = 1.0
 CONNECT_SECONDS_MAX: Final = 3.0
@@ -58,7 +58,7 @@ class Slave(TaskService):
         self.store = store
         self.config = config
         self.clock = clock
-        self.master_address = config.ha_master_address
+        self.master_address: str = config.ha_master_address
         self.last_read_ms = self.last_write_ms = 0
         self.bytes_a_second = 0
         self._loop = loop
@@ -180,7 +180,7 @@ class MasterConnection(asyncio.Protocol):
         self._moved_at = self._heard_at
         self._has_heard = False
         self._bytes = 0
-        self.ended = asyncio.Event()
+        self.ended: Final = asyncio.Event()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Report to the master, which begins to send then."""

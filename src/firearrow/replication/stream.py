@@ -60,8 +60,9 @@ class LogSender:
     def __init__(self, file_bytes: int) -> None:
         self._file_bytes = file_bytes
         self._rest = b""
-        self.acked = self.said_first = -1
-        self.began_at = 0
+        self.acked: int = -1
+        self.said_first: int = -1
+        self.began_at: int = 0
         self.next_offset: int | None = None
 
     def receive(self, data: bytes, log_end: int, log_start: int = 0) -> bool:
@@ -119,7 +120,7 @@ class Receiving:
     """The slave's side of a connection; ``end_offset`` is the end of its log."""
 
     def __init__(self, end_offset: int) -> None:
-        self.end_offset = end_offset
+        self.end_offset: int = end_offset
         self._head = b""
         self._missing = 0  # bytes missing of the present frame
 

@@ -205,7 +205,7 @@ class SwitchSending(LogSender):
         assert at + len(data) <= self._end_of_epoch(at), "a frame has bytes of one epoch"
         entry = self._epochs.at(at)
         assert entry is not None, "a master has an epoch"
-        self.next_offset = at + len(data)
+        self.next_offset: int | None = at + len(data)
         head = FRAME_HEAD.pack(TRANSFER, len(data), at, *entry, self._confirmed())
         return head, data
 
@@ -238,7 +238,7 @@ class SwitchReceiving:
     """
 
     def __init__(self, end_offset: int) -> None:
-        self.end_offset = end_offset
+        self.end_offset: int = end_offset
         self.is_ready = False
         self._head = b""
         self._missing = 0  # bytes missing of the present frame

@@ -26,7 +26,7 @@ from firearrow.services import Alarm
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 CLOSE_SECONDS_MAX: Final = 1.0
 """Limit of a joining slave's delay; sends wait for such a slave at most for this time."""
@@ -59,7 +59,7 @@ class SwitchMaster(Master):
         self.stateless: set[int] = set()
         """The brokers that do not report the state beside the log: RocketMQ's."""
         self._with_state: AbstractSet[int] = frozenset()
-        self.copies = Copies(self, loop)
+        self.copies: Final = Copies(self, loop)
         self._began_at = store.log_end_offset  # any byte of it may have been acknowledged before
         self._confirmed = 0
         self._telling = Alarm(loop, self._tell)
@@ -275,7 +275,7 @@ class Copies:
     that can't be elected.
     """
 
-    is_broken = False
+    is_broken: bool = False
 
     def __init__(self, master: SwitchMaster, loop: asyncio.AbstractEventLoop) -> None:
         self._master = master
@@ -356,7 +356,7 @@ class InSync:
     def __init__(self, own_id: int, members: Iterable[int], version: int) -> None:
         self.own_id = own_id
         self.members: Ids = frozenset(members) | {own_id}
-        self.version = version
+        self.version: int = version
         self.wanted: Ids | None = None
         self.candidates: set[int] = set()
         self._proposed: Ids = frozenset()  # members of any set that may have been adopted

@@ -42,7 +42,7 @@ class SwitchSlave(Slave):
         self.epochs = epochs
         self.greeting = greeting
         self.ahead: Event[int] = Event()
-        self.confirmed_offset = 0
+        self.confirmed_offset: int = 0
 
     def connection(self) -> MasterConnection:
         """Make the protocol of a new connection."""

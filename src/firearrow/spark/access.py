@@ -6,7 +6,7 @@ Spark's workers block, and the client needs an event loop, so each cluster runs 
 from __future__ import annotations
 
 from collections.abc import Coroutine
-from typing import Any, TypeVar
+from typing import Any, Final, TypeVar
 
 from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.session.portal import LoopThread
@@ -27,8 +27,8 @@ class Cluster:
 
     def __init__(self, place: Location, options: AccessOptions) -> None:
         seconds = options.timeout_ms / 1000
-        self.client = Client(access=access_of(options), call_seconds=seconds)
-        self.name_servers = NameServers(self.client, place.name_servers, ask_seconds=seconds)
+        self.client: Final = Client(access=access_of(options), call_seconds=seconds)
+        self.name_servers: Final = NameServers(self.client, place.name_servers, ask_seconds=seconds)
         self._thread: LoopThread | None = None
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:

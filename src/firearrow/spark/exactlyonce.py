@@ -69,7 +69,7 @@ from firearrow.spark.options import Options
 from firearrow.spark.sinkrows import Ints
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 T = TypeVar("T")
 

@@ -28,7 +28,7 @@ from pyspark.sql.utils import is_remote
 
 from firearrow.logs import Log
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _RULE: Final = "firearrow.PruneColumns"
 

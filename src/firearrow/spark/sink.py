@@ -38,7 +38,7 @@ from firearrow.spark.options import Options
 from firearrow.spark.sinkrows import Ids, Ints, SinkRows, check_columns, rows_of
 from firearrow.spark.workererrors import with_short_errors
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 # Spark's properties that name the query and batch of a task.
 _QUERY_ID: Final = "sql.streaming.queryId"

@@ -27,7 +27,7 @@ from firearrow.javanumbers import LONG_MAX
 from firearrow.logs import Log
 from firearrow.services import Alarm, Scheduler, Service
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 MANY_WAITERS: Final = 32
 SWEEP_SECONDS: Final = 0.1

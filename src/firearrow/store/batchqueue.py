@@ -223,8 +223,9 @@ class FileBatchQueue(Units, WritableFileQueue):
                 self._end = segment.base // UNIT_BYTES + written
                 last = BatchUnit._make(fields[:6])
                 break
-        self.max_offset = self.next_offset = last.end if last else 0
-        self.max_physical_offset = last.physical_offset if last else -1
+        self.max_offset: int = last.end if last else 0
+        self.next_offset: int = self.max_offset
+        self.max_physical_offset: int = last.physical_offset if last else -1
 
     # --- units ---
 

@@ -28,7 +28,7 @@ from firearrow.store.laggingqueues import Key, concerns_all
 from firearrow.store.queuefiles import AnyQueue, FileConsumeQueues, put_run, rows_of
 from firearrow.store.queues import DispatchedEntries, WritableQueues
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _PAUSE_SECONDS: Final = 0.01  # between steps: the event loop has other work
 _RETRY_SECONDS: Final = 1.0

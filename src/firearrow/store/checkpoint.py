@@ -41,7 +41,7 @@ from firearrow.files import naming
 from firearrow.logs import Log
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 CHECKPOINT_BYTES: Final = 4096
 _FIELDS: Final = struct.Struct(">6q")

@@ -39,7 +39,7 @@ from firearrow.store.retention import (
 )
 from firearrow.store.segments import Segment
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 # Java: CleanCommitLogService.MAX_MANUAL_DELETE_FILE_TIMES
 _ROUNDS_ON_REQUEST: Final = 20

@@ -44,7 +44,7 @@ from firearrow.store.queues import ConsumeQueue, QueueEnd
 from firearrow.store.scan import Columns, Stop, scan, scan_at
 from firearrow.store.segments import Segment, Segments
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 # The next file is made once this share of the current one is used.
 PREPARE_NEXT_AT: Final = 0.5
@@ -96,21 +96,21 @@ class CommitLog:
         fs: FileSystem = OS_FILES,
         monotonic: Callable[[], float] = _no_time,
     ) -> None:
-        self.segments = Segments(directory, file_size_bytes, fs=fs)
+        self.segments: Final = Segments(directory, file_size_bytes, fs=fs)
         self._fs = fs
         self._monotonic = monotonic
         self.store_host = store_host
-        self.end_offset = 0
-        self.last_store_ms = 0
-        self.own_from = _NOWHERE
+        self.end_offset: int = 0
+        self.last_store_ms: int = 0
+        self.own_from: int = _NOWHERE
         self.on_clock_back: Callable[[int], None] = _ignore_clock
         self._map: mmap.mmap | None = None
         self._long_writes = LongWrites(fs)
         self._base = 0
         self._limit = 0  # no record may end after it: the room for the blank stays free
         self._refusal: str | None = None
-        self.follows = False  # whether this is the log of a slave
-        self.failed_appends = 0  # since the start
+        self.follows: bool = False  # whether this is the log of a slave
+        self.failed_appends: int = 0  # since the start
         self._no_room: str | None = None
         self._ask_again_at = 0.0
         self._follow_clock_from = -math.inf

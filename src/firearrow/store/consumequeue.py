@@ -48,10 +48,10 @@ from firearrow.message.record import RECORD_BYTES_MIN, topic_field
 from firearrow.store import extension
 from firearrow.store.config import FLUSH_PAGE_BYTES
 from firearrow.store.fs import OS_FILES, FileSystem
-from firearrow.store.queues import ENTRY, ENTRY_BYTES, UNCOUNTED, HasRecord, RecordPlace
+from firearrow.store.queues import ENTRY, ENTRY_BYTES, UNCOUNTED, HasRecord, PutCounters, RecordPlace
 from firearrow.store.segments import MappedFiles, Segment, Segments
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _RESERVE_STEP_BYTES: Final = 64 * 1024  # a queue with few messages takes fewer blocks
 HEAD_BYTES: Final = 4096  # of a file: if its units end within them, a start does not map it
@@ -89,6 +89,8 @@ class WritableFileQueue(ABC):
     )
 
     unit_bytes: ClassVar[int]
+    magic: int
+    topic_field: bytes
 
     def __init__(
         self,
@@ -99,21 +101,22 @@ class WritableFileQueue(ABC):
         fs: FileSystem = OS_FILES,
         maps: MappedFiles | None = None,
     ) -> None:
-        self.topic = topic
-        self.queue_id = queue_id
+        self.topic: str = topic
+        self.queue_id: int = queue_id
         self.magic, self.topic_field = topic_field(topic)
         file_size = -(-file_size_bytes // self.unit_bytes) * self.unit_bytes
         reserved = min(_RESERVE_STEP_BYTES, file_size)
-        self.segments = Segments(directory, file_size, reserved, fs, read_ahead=False, maps=maps)
-        self.counters = UNCOUNTED
+        self.segments: Segments = Segments(directory, file_size, reserved, fs, read_ahead=False, maps=maps)
+        self.counters: PutCounters = UNCOUNTED
         self._lives = 1
         self._forget()
 
     def _forget(self) -> None:
-        self.max_offset = self.next_offset = 0
-        self.max_physical_offset = -1
+        self.max_offset: int = 0
+        self.next_offset: int = 0
+        self.max_physical_offset: int = -1
         self._min_offset = self._log_start_offset = 0
-        self.flushed_bytes = 0
+        self.flushed_bytes: int = 0
 
     @property
     @abstractmethod
@@ -304,8 +307,9 @@ class FileConsumeQueue(WritableFileQueue):
 
     def _find_end(self) -> None:
         files = self.segments.files
-        self.max_offset = self.next_offset = self.segments.first_offset // ENTRY_BYTES
-        self.max_physical_offset = -1
+        self.max_offset: int = self.segments.first_offset // ENTRY_BYTES
+        self.next_offset: int = self.max_offset
+        self.max_physical_offset: int = -1
         for segment in reversed(files):
             entries, last = last_written(segment, ENTRY, _is_entry)
             if entries:

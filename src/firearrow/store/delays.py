@@ -26,7 +26,7 @@ class DelayLevels:
     def change(self, text: str) -> None:
         """Use another table from now on."""
         self._delays_ms = [_parse(word) for word in text.split()]
-        self.highest = len(self._delays_ms)
+        self.highest: int = len(self._delays_ms)
 
     def due_ms(self, level: int, store_ms: int) -> int:
         """Time when a message that was stored at ``store_ms`` with a level (>= 1) is due."""

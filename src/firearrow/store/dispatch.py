@@ -45,7 +45,7 @@ from firearrow.store.queues import ENTRY, DispatchedEntries, ManyNewQueues, Runs
 from firearrow.store.recordchecks import last_undecodable
 from firearrow.store.scan import RECORDS_MAX, ByTopic, Columns, Ints, Properties, Stop
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 NO_LIMIT: Final = LONG_MAX
 STEP_RECORDS: Final = 4096  # some 4 ms, the longest time that sends wait for one step
@@ -99,17 +99,17 @@ class Dispatcher:
         self._log = log
         self.queues = queues
         self.index = index
-        self.index_left_out = False  # whether the index is left out because it could not be written
+        self.index_left_out: bool = False  # whether the index is left out because it could not be written
         self._delays = delays
         self._arrived = arrived
-        self.offset = 0
+        self.offset: int = 0
         self.limit = NO_LIMIT  # nothing from this offset on is dispatched
         self.queues_offset = 0  # queues have all their entries of the records before
-        self.shortened = False  # whether the last step ended sooner because of new queues
+        self.shortened: bool = False  # whether the last step ended sooner because of new queues
         self.complete = False  # whether ``offset`` began at the start of the log
-        self.lacks_rest = False  # whether everything but the beginning of a last record is dispatched
-        self.last_store_ms = 0
-        self.last_physical_offset = 0
+        self.lacks_rest: bool = False  # whether everything but the beginning of a last record is dispatched
+        self.last_store_ms: int = 0
+        self.last_physical_offset: int = 0
 
     @property
     def behind_bytes(self) -> int:
@@ -301,8 +301,8 @@ class Dispatching(Service):
         self._step_records = STEP_RECORDS
         self._planned: Timer | None = None
         self._stuck = ""  # why nothing can be dispatched
-        self.has_undispatched = False
-        self.watchers = 0
+        self.has_undispatched: bool = False
+        self.watchers: int = 0
         self.woken: Callable[[], object] | None = None
 
     async def stop(self) -> None:

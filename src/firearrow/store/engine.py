@@ -49,7 +49,7 @@ from firearrow.store.retention import Consumed
 from firearrow.store.truncation import cut_log, save_after_cut
 from firearrow.store.writer import Writer
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 CHECK_AGAIN_SECONDS: Final = 600.0
 """Time for which the store remembers that a record was sound (``recordchecks``)."""
@@ -67,8 +67,8 @@ class MessageStore(Writer):
 
     _background = True
     _end: End | None = None  # end of the last run, once the directory is locked
-    may_have_lost = False  # known once the store is open
-    was_closed = True  # by the last process that had it open; known once the store is open
+    may_have_lost: bool = False  # known once the store is open
+    was_closed: bool = True  # by the last process that had it open; known once the store is open
 
     def __init__(
         self,
@@ -82,24 +82,24 @@ class MessageStore(Writer):
         wants_batches: Callable[[str], bool] = no_topic,
         counters: Callable[[str], PutCounters] = lambda topic: PutCounters(),
     ) -> None:
-        self.config, self._fs, self._clock = config, fs, clock
-        self.root = root = config.root_path
-        self._wants_batches = wants_batches
+        self.config: Final = config
+        self.root: Final = config.root_path
+        self._fs, self._clock, self._wants_batches = fs, clock, wants_batches
         monotonic = clock.monotonic
         queues = queues_of(config, fs, monotonic, wants_batches)
         log = log_of(config, store_host, fs, clock)
         lmq = lmqs_of(config, queues)
         events = events or Events()
-        self.messages_arrived = events.of(MessagesArrived)
-        self.delays = DelayLevels(config.message_delay_level)
+        self.messages_arrived: Final = events.of(MessagesArrived)
+        self.delays: Final = DelayLevels(config.message_delay_level)
         self._index = index_of(config, clock, fs)
         parts = log, self.delays, self.messages_arrived
         self._new_dispatcher = partial(Dispatcher, *parts, lmq=config.dispatches_lmqs, index_may_wait=True)
         self._dispatcher = self._new_dispatcher(queues, self._index, one_by_one=in_files(queues))
         dispatching = Dispatching(log, self._dispatcher, scheduler)
         super().__init__(log, queues, lmq, dispatching, counters, has_lmqs=config.enable_lmq)
-        self.queues_deleted = events.of(QueuesDeleted)
-        self.flush_refused = events.of(FlushRefused)
+        self.queues_deleted: Final = events.of(QueuesDeleted)
+        self.flush_refused: Final = events.of(FlushRefused)
         self._scheduler = scheduler
         self._run_in_loop = _run_here if scheduler is None else scheduler.call_soon_threadsafe
         if lmq is not None:
@@ -109,20 +109,25 @@ class MessageStore(Writer):
         self._memory_bytes = memory_bytes()
         self._reader = PullReader(log, queues, config, self._memory_bytes, self._damaged, monotonic)
         # These methods of the parts are called too often for a layer in between.
-        self.find_queue, self.catch_up = queues.find, dispatching.catch_up
-        self.watch, self.unwatch = dispatching.watch, dispatching.unwatch
+        self.find_queue: Final = queues.find
+        self.catch_up: Final = dispatching.catch_up
+        self.watch: Final = dispatching.watch
+        self.unwatch: Final = dispatching.unwatch
         self._lookup = lookup = Lookup(
             log, queues, self._index, self._reader.store_ms, clock, self._damaged,
             check_crc=config.check_crc_on_read, catch_up=dispatching.catch_up,
         )  # fmt: skip
-        self.get, self.content_at = self._reader.get, lookup.content_at
-        self.named_at, self.all_named_at = lookup.named_at, lookup.all_named_at
-        self.record_named_at = lookup.record_named_at
-        self._guard = StoreGuard(root, fs)
-        self.checkpoint = Checkpoint()
+        self.get: Final = self._reader.get
+        self.content_at: Final = lookup.content_at
+        self.named_at: Final = lookup.named_at
+        self.all_named_at: Final = lookup.all_named_at
+        self.record_named_at: Final = lookup.record_named_at
+        self._guard = StoreGuard(self.root, fs)
+        self.checkpoint: Checkpoint = Checkpoint()
         self._log_flush = LogFlush(self.log, self.checkpoint)
         self._flusher: FlushService | None = None
-        self.acknowledging = self.confirming = Acknowledging((), clock.monotonic)
+        self.acknowledging: Acknowledging = Acknowledging((), clock.monotonic)
+        self.confirming: Acknowledging = self.acknowledging
         self._catch_up = self._new_catch_up()
         self._cleaner = Cleaner(log, queues, self._index, config, clock, fs, self._settled_offset)
 

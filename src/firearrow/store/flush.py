@@ -38,7 +38,7 @@ class LogFlush:
         self._checkpoint = checkpoint
         self._lock = threading.Lock()
         self._failed = Failed(PASSING)
-        self.flushed_offset = flushed_offset
+        self.flushed_offset: int = flushed_offset
 
     @property
     def error(self) -> OSError | None:

@@ -27,7 +27,7 @@ from firearrow.store.config import StoreConfig
 from firearrow.store.events import FlushRefused
 from firearrow.store.flush import DerivedFlush, LogFlush
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 RETRY_SECONDS: Final = 0.5
 FAULTS_MAX: Final = 100  # limit of logged causes: a flush that always fails in new ways needs no more lines

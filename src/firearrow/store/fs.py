@@ -36,7 +36,7 @@ from firearrow.files import (
 )
 from firearrow.logs import Log
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 # A map needs no descriptor: otherwise each file of very many queues would hold one.
 MAP_HAS_DESCRIPTOR: Final = sys.version_info < (3, 13)

@@ -46,7 +46,7 @@ from firearrow.logs import Log
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory, unmap
 from firearrow.store.scan import Ints
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 HEADER: Final = struct.Struct(">qqqqii")
 INDEX_ENTRY: Final = np.dtype([("hash", ">i4"), ("physical_offset", ">i8"), ("seconds", ">i4"), ("previous", ">i4")])
@@ -64,10 +64,17 @@ _CHECK_STEP: Final = 1 << 20  # entries of one step of a check: some 50 MB
 class IndexFile:
     """One file; ``count`` is the number of the next entry."""
 
+    begin_ms: int
+    end_ms: int
+    begin_physical_offset: int
+    end_physical_offset: int
+    used_slots: int
+    count: int
+
     def __init__(self, path: Path, slots: int, entries: int, fs: FileSystem = OS_FILES) -> None:
         self.path = path
         self._fs = fs
-        self.map = fs.map_file(path)
+        self.map: Final = fs.map_file(path)
         self._slot_count = slots
         self._entry_count = entries
         self._entries_at = HEADER.size + 4 * slots

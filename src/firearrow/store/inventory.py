@@ -27,7 +27,7 @@ from firearrow.message.names import fault_as_directory
 from firearrow.store.fs import FileSystem, replace_file
 from firearrow.store.laggingqueues import Key
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 NAME: Final = "closed.json"
 

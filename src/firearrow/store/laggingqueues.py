@@ -21,7 +21,7 @@ from firearrow.logs import Log
 from firearrow.message.names import fault_as_directory
 from firearrow.store.fs import FileSystem, replace_file
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 NAME: Final = "left-out-queues.tsv"
 Key = tuple[str, int]

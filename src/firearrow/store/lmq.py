@@ -31,7 +31,7 @@ from firearrow.errors import MessageError
 from firearrow.message.names import takes_lmqs, validate_lmq
 from firearrow.message.properties import INNER_MULTI_DISPATCH, INNER_MULTI_QUEUE_OFFSET, parse
 from firearrow.store.events import QueuesDeleted
-from firearrow.store.queues import ConsumeQueue, ConsumeQueues
+from firearrow.store.queues import ConsumeQueue, ConsumeQueues, PutCounters
 from firearrow.store.scan import Columns, Ints, Properties
 
 QUEUE_ID: Final = 0
@@ -63,11 +63,11 @@ class MultiDispatch:
     def __init__(self, queue: ConsumeQueue, lmq: Sequence[ConsumeQueue]) -> None:
         self._queue = queue
         self._lmq = lmq
-        self.queue_id = queue.queue_id
-        self.counters = queue.counters
-        self.magic = queue.magic
-        self.topic_field = queue.topic_field
-        self.lmq_offsets = _SEPARATOR.join(str(one.next_offset) for one in lmq)
+        self.queue_id: int = queue.queue_id
+        self.counters: PutCounters = queue.counters
+        self.magic: int = queue.magic
+        self.topic_field: bytes = queue.topic_field
+        self.lmq_offsets: Final = _SEPARATOR.join(str(one.next_offset) for one in lmq)
 
     @property
     def next_offset(self) -> int:

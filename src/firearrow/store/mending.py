@@ -26,7 +26,7 @@ from firearrow.store.queues import ConsumeQueues
 from firearrow.store.reading.walk import find_record
 from firearrow.store.recordchecks import fault_of
 
-logger = Log(__name__)
+logger: Final = Log(__name__)
 
 AROUND_BYTES: Final = 4096
 COMPARED_BYTES: Final = 64 * 1024
@@ -105,7 +105,8 @@ class LogEnd:
     def __init__(self, log: CommitLog) -> None:
         self._log = log
         self._from = _start_of_end(log)
-        self.start = self.same_to = min(max(self._from, 1), log.end_offset)  # 0: it is empty
+        self.start: Final = min(max(self._from, 1), log.end_offset)  # 0: it is empty
+        self.same_to: int = self.start
         assert self._from <= self.start <= log.end_offset
         self._theirs = bytearray(log.stretch(self._from, self.start - self._from))
 

@@ -94,7 +94,7 @@ class _Kinds:
 
     def __init__(self, size: int) -> None:
         words = max(1, -(-size // _WORD_BYTES))
-        self.row_bytes = words * _WORD_BYTES  # if no value counts, one word that is the same in all rows
+        self.row_bytes: Final = words * _WORD_BYTES  # if no value counts, one word that is the same in all rows
         self._numbers = np.empty(0, np.uint64)
         self._rows = np.empty((0, words), np.uint64)
         self._answers = np.empty(0, np.bool_)

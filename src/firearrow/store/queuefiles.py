@@ -35,7 +35,7 @@ from firearrow.store.laggingqueues import NAME, Key, Lagging, LaggingFile, conce
 from firearrow.store.queues import ENTRY_BYTES, DispatchedEntries, HasRecord, ManyNewQueues, QueueRange, Run
 from firearrow.store.segments import MappedFiles, maps_max
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _ENTRY: Final = np.dtype([("physical_offset", ">i8"), ("size", ">i4"), ("tag_code", ">i8")])
 _LOOK_QUEUES: Final = 1000  # queues that a flush checks in a row; a millisecond

@@ -180,8 +180,8 @@ class PutCounters:
     __slots__ = ("large", "put_bytes", "put_count")
 
     def __init__(self) -> None:
-        self.put_count = 0
-        self.put_bytes = 0
+        self.put_count: int = 0
+        self.put_bytes: int = 0
         self.large: dict[int, int] | None = None  # until the first
 
     def add(self, size: int) -> None:

@@ -39,7 +39,7 @@ from firearrow.store.events import RecordDamaged
 from firearrow.store.queues import ENTRIES, ConsumeQueue
 from firearrow.store.scan import Columns, Ints
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _NAMED_MAX: Final = 1024  # a store with more damage than that has another problem
 _NUMBERS: Final = 4096
@@ -114,7 +114,7 @@ class Damaged:
     """
 
     def __init__(self, met: Event[RecordDamaged] | None = None) -> None:
-        self.count = 0
+        self.count: int = 0
         self._met = met or Event()
         self._named: dict[int, None] = {}
 
@@ -151,7 +151,7 @@ class Checked:
 
     def __init__(self) -> None:
         self._sound: list[range] = []  # as many as there are groups that read in different places
-        self.vain = range(0)
+        self.vain: range = range(0)
 
     def has(self, start: int, end: int) -> bool:
         """Tell whether all records from an offset to before another were found sound."""

@@ -50,7 +50,7 @@ from firearrow.store.queues import ConsumeQueues, RecordPlace
 from firearrow.store.reading.walk import find_record
 from firearrow.store.scan import RECORDS_MAX, Columns, Properties, Stop, scan
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _RECORDS_A_STEP: Final = 4096
 # A kill within a step of dispatch may leave some queues without their entries of it.

@@ -37,7 +37,7 @@ from firearrow.store.queues import DispatchedEntries, HasRecord, QueueRange, Run
 from firearrow.store.rocksqueue import NO_PLACE, QueueEnds, RocksConsumeQueue, RocksTopic
 from firearrow.store.scan import Ints
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _OPEN_FILES_MAX: Final = 512
 _CACHE_BYTES: Final = 64 * MiB
@@ -65,8 +65,8 @@ class RocksConsumeQueues:
             FamilyOptions(rows.OFFSETS, _OFFSET_BUFFER_BYTES, block_bytes=_OFFSET_BLOCK_BYTES),
         ]
         self._database: Database | None = None
-        self.log_start_offset = 0
-        self.dispatched_offset = 0
+        self.log_start_offset: int = 0
+        self.dispatched_offset: int = 0
         self._topics: dict[str, RocksTopic] = {}
         self._left_out: set[tuple[str, int]] = set()
         self.ends: QueueEnds[RocksConsumeQueue] = QueueEnds()

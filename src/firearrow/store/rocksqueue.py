@@ -42,11 +42,14 @@ class RocksTopic:
 
     __slots__ = ("field", "head", "magic", "name", "queues", "store")
 
+    magic: int
+    field: bytes
+
     def __init__(self, store: AllQueues, name: str) -> None:
-        self.store = store
-        self.name = name
+        self.store: Final = store
+        self.name: str = name
         self.magic, self.field = topic_field(name)
-        self.head = rows.topic_head(name)
+        self.head: Final = rows.topic_head(name)
         self.queues: dict[int, RocksConsumeQueue] = {}
 
     def open(self, queue_id: int, place: tuple[int, int] = NO_PLACE) -> RocksConsumeQueue:
@@ -68,12 +71,12 @@ class RocksConsumeQueue:
         """A queue; ``place`` is the physical offset and the queue offset of its last message."""
         self.of_topic = of_topic
         self.queue_id = queue_id
-        self.magic = of_topic.magic
-        self.topic_field = of_topic.field
+        self.magic: int = of_topic.magic
+        self.topic_field: bytes = of_topic.field
         self.counters = UNCOUNTED
         physical_offset, last = place
-        self.next_offset = last + 1
-        self.slot = of_topic.store.ends.take(self, last + 1, physical_offset)
+        self.next_offset: int = last + 1
+        self.slot: int = of_topic.store.ends.take(self, last + 1, physical_offset)
         self._min = NO_PLACE  # the start of the log and the queue offset that belongs to it
 
     @property
@@ -231,7 +234,7 @@ class QueueEnds(Generic[QueueT]):
         self.queues: list[QueueT | None] = [None]
         self._free: list[int] = []
         self.max_offset: Ints = np.zeros(_SLOTS_AT_FIRST, np.int64)
-        self.max_offsets = self.max_offset.data
+        self.max_offsets: memoryview[int] = self.max_offset.data
         self.max_physical_offset: Ints = np.full(_SLOTS_AT_FIRST, -1, np.int64)
         self.unsaved: Flags = np.zeros(_SLOTS_AT_FIRST, np.bool_)
         self.saving: Flags = np.zeros(_SLOTS_AT_FIRST, np.bool_)

@@ -106,10 +106,10 @@ class Columns:
         """Read the records at ``position``. Parts that a broken record places after ``end`` are read at the edge, and
         ``valid`` shows that.
         """
-        self.buffer = buffer
-        self.end = end
-        self.stop = Stop.END
-        self.position = position
+        self.buffer: Final = buffer
+        self.end: int = end
+        self.stop: Stop = Stop.END
+        self.position: Ints = position
         fixed = self._fixed = _fixed_parts(buffer, position, end)
         self.sys_flag: Ints = fixed["sys_flag"].astype(np.int64)
         hosts = self.sys_flag & (BORN_HOST_V6 | STORE_HOST_V6)
@@ -485,6 +485,10 @@ class Properties:
     """The properties of a batch of records as one text, with the three values that the store uses: unique key, keys,
     tags.
     """
+
+    unique: TextSpans
+    keys: TextSpans
+    tags: TextSpans
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns

@@ -24,7 +24,7 @@ from firearrow.logs import Log
 from firearrow.machine import descriptors_max
 from firearrow.store.fs import MAP_HAS_DESCRIPTOR, OS_FILES, FileSystem, unmap
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 NAME_DIGITS = 20
 _STEP_BYTES = 1 << 20
@@ -43,12 +43,12 @@ class Segment:
     __slots__ = ("base", "end", "map", "path", "reserved_bytes", "size_bytes")
 
     def __init__(self, base: int, path: Path, mapped: mmap.mmap, reserved_bytes: int) -> None:
-        self.base = base
-        self.path = path
-        self.map = mapped
-        self.size_bytes = len(mapped)
-        self.end = base + self.size_bytes
-        self.reserved_bytes = reserved_bytes
+        self.base: int = base
+        self.path: Path = path
+        self.map: mmap.mmap = mapped
+        self.size_bytes: int = len(mapped)
+        self.end: int = base + self.size_bytes
+        self.reserved_bytes: int = reserved_bytes
 
     def advise(self, *, read_ahead: bool) -> None:
         """Tell the system to read ahead in the file, or not."""
@@ -73,8 +73,8 @@ class LateSegment(Segment):
 
     def __init__(self, base: int, segments: Segments, reserved_bytes: int) -> None:
         self.base = base
-        self.size_bytes = segments.file_size_bytes
-        self.end = base + self.size_bytes
+        self.size_bytes: int = segments.file_size_bytes
+        self.end: int = base + self.size_bytes
         self.reserved_bytes = reserved_bytes
         self._segments = segments
 
@@ -111,7 +111,7 @@ class LateSegment(Segment):
     def unmap(self) -> None:
         """Close the map for good."""
         if self._present is None:
-            self.map = _CLOSED
+            self.map: mmap.mmap = _CLOSED
         unmap(self.map)
 
     def let_go(self) -> None:
@@ -169,11 +169,11 @@ class Segments:
         maps: MappedFiles | None = None,
     ) -> None:
         self._directory = str(directory)
-        self.file_size_bytes = file_size_bytes
+        self.file_size_bytes: Final = file_size_bytes
         self._reserve_step_bytes = reserve_step_bytes
         self._fs = fs
         self._read_ahead = read_ahead
-        self.maps = maps
+        self.maps: Final = maps
         self.files: list[Segment] = []
 
     @property

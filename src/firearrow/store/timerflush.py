@@ -22,7 +22,7 @@ from firearrow.store.flush import PASSING, Failed
 from firearrow.store.flushservice import LoopWorker, ThreadWorker, Worker
 from firearrow.store.timers import TimerStore
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 METRICS_SECONDS: Final = 10.0  # between writes of the counts, which a start makes again
 _IDLE_SECONDS: Final = 3600.0

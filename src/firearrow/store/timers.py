@@ -39,7 +39,7 @@ from firearrow.store.timerfiles import CHECK, CHECK_BYTES, DELETE, NORMAL, ROLL,
 from firearrow.store.timerunits import UNIT_BYTES, TimerUnit, TimerUnits
 from firearrow.store.timerwheel import TimerWheel, WheelSlot
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 SPARED_MAX: Final = 500_000  # some 30 MB; reached only if none go on the wheel
 SPARED_STEP: Final = 10_000  # a millisecond
@@ -132,18 +132,19 @@ class TimerStore:
         self.root = root
         self.precision_ms = precision_ms
         self._fs = fs
-        self.units = TimerUnits(root / "timerlog", file_size_bytes, fs)
-        self.wheel = TimerWheel(root / "timerwheel", precision_ms, fs, wheel_slots)
-        self.check_path = root / "config" / "timercheck"
-        self.progress = self.saved = TimerProgress(0, 0, 0)
+        self.units: Final = TimerUnits(root / "timerlog", file_size_bytes, fs)
+        self.wheel: Final = TimerWheel(root / "timerwheel", precision_ms, fs, wheel_slots)
+        self.check_path: Final = root / "config" / "timercheck"
+        self.progress: TimerProgress = TimerProgress(0, 0, 0)
+        self.saved: TimerProgress = self.progress
         """Present progress, and progress at the last flush."""
-        self.version = (0, 0, 0)
-        self.placed_again_before = 0
+        self.version: tuple[int, int, int] = (0, 0, 0)
+        self.placed_again_before: int = 0
         """Queue offset before which messages may have been delivered, if their time is over."""
         self.pending: dict[int, int] = {}
         """Number of waiting units, by the hash of their topic; a unit that deletes counts as -1."""
         self.spared: set[int] = set()  # queue offsets
-        self.late_slot_ms = 0
+        self.late_slot_ms: int = 0
         """The last slot that may have messages whose own slot was read before they came."""
         self._late_offset = _NONE_LATE  # the queue offset of the first of them
         self._newest_ms = -1  # nothing waits for a later time

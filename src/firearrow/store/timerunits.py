@@ -50,7 +50,7 @@ class TimerUnits:
         self._fs = fs
         size = _size_of_files(directory) or max(file_size_bytes, UNIT_BYTES + _BLANK.size)
         self._segments = Segments(directory, size, min(size, _RESERVE_BYTES), fs)
-        self.end = 0
+        self.end: int = 0
 
     def load(self) -> None:
         """Map the files; CorruptStore if one is missing in the middle."""

@@ -22,7 +22,7 @@ from firearrow.logs import Log
 from firearrow.store.fs import FileSystem, unmap
 from firearrow.store.timerfiles import SLOT, WHEEL_SLOTS
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _SLOT: Final = struct.Struct(">qqqii")
 assert _SLOT.size == SLOT.itemsize, "columns and single slots have one format"
@@ -43,7 +43,7 @@ class TimerWheel:
     def __init__(self, path: Path, precision_ms: int, fs: FileSystem, slots: int = WHEEL_SLOTS) -> None:
         self.path = path
         self.precision_ms = precision_ms
-        self.span_ms = slots * precision_ms
+        self.span_ms: Final = slots * precision_ms
         self._slots = slots
         self._fs = fs
         self._map: mmap.mmap | None = None

@@ -17,6 +17,7 @@ Java: AutoSwitchHAClient moves positions in memory only, so that the old end is 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Final
 
 from firearrow.logs import Log
 from firearrow.store import inventory
@@ -25,7 +26,7 @@ from firearrow.store.commitlog import CommitLog
 from firearrow.store.fs import FileSystem
 from firearrow.store.recovery import Recovered
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 
 def cut_log(commit_log: CommitLog, physical_offset: int, checkpoint: Checkpoint, root: Path, fs: FileSystem) -> bool:

@@ -39,7 +39,7 @@ class EmbeddedBroker:
         self._store = msgspec.structs.replace(configs.store, store_path_root_dir=str(directory))
         self._clock = clock
         self._port = 0
-        self.name_server = ""
+        self.name_server: str = ""
         """Address of the cluster's name server for clients, from the first start on."""
         self._delay_levels = self._store.message_delay_level
         self._server: Broker | None = None

@@ -76,7 +76,7 @@ class EmbeddedCluster:
     ) -> None:
         if not 1 <= brokers <= len(ascii_lowercase):
             raise ConfigError(f"brokers={brokers}: allowed is 1 to {len(ascii_lowercase)}")
-        self.configs = configs_of({**(config or {}), **keys})
+        self.configs: Final = configs_of({**(config or {}), **keys})
         self.verify = verify
         self._serves_grpc = grpc
         self.brokers: list[EmbeddedBroker] = []
@@ -124,7 +124,7 @@ class EmbeddedCluster:
         self._clock = self._given_clock or (VirtualClock(loop) if isinstance(loop, VirtualLoop) else SystemClock())
         self._client = Client()
         if self._given_directory is None:
-            self.directory = Path(tempfile.mkdtemp(prefix="firearrow-"))
+            self.directory: Path = Path(tempfile.mkdtemp(prefix="firearrow-"))
             self._no_waits.enter_context(thrown_away(self.directory))
         else:
             self.directory = self._given_directory

@@ -181,7 +181,7 @@ class MemoryTransport(asyncio.Transport):
     ) -> None:
         super().__init__({"sockname": here, "peername": there})
         self._loop = loop
-        self.protocol = cast(asyncio.Protocol, protocol)
+        self.protocol: asyncio.Protocol = cast(asyncio.Protocol, protocol)
         self.other: MemoryTransport = self
         self._coming = bytearray()  # written by the other side and not yet read
         self._is_delivering = False

@@ -44,12 +44,12 @@ class VirtualTime:
     """
 
     def __init__(self, brokers: int = 1, config: Mapping[str, Value] | None = None, **options: Any) -> None:
-        self.cluster = EmbeddedCluster(brokers, {**UNHURRIED, **(config or {})}, **options)
+        self.cluster: Final = EmbeddedCluster(brokers, {**UNHURRIED, **(config or {})}, **options)
         self._runner = asyncio.Runner(loop_factory=VirtualLoop)
 
     def __enter__(self) -> Self:
         try:
-            self.clock = VirtualClock(self._runner.get_loop())
+            self.clock: VirtualClock = VirtualClock(self._runner.get_loop())
             self.run(self.cluster.start())
         except BaseException:
             self._runner.close()

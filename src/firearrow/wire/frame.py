@@ -83,7 +83,7 @@ AnyCommand = Command[Any]
 _decode_texts = msgspec.json.Decoder(Command[dict[str, str]]).decode
 _decode_any = msgspec.json.Decoder(Command[dict[str, Any] | None]).decode
 _decode_bare = msgspec.json.Decoder(dict[str, Any]).decode
-encode_json = msgspec.json.Encoder().encode
+encode_json: Final = msgspec.json.Encoder().encode
 
 
 def _hot(code: RequestCode, header: type[msgspec.Struct]) -> tuple[bytes, Any]:
@@ -321,10 +321,10 @@ class Connection:
         self._hot_decoders = hot_decoders() if decoders is None else decoders
         self._chunks: list[bytes] = []
         self._needed_bytes = 0
-        self.held_bytes = 0  # bytes of a frame that is not whole yet
-        self.frames_begun = 0  # count of frames that were not whole at first
+        self.held_bytes: int = 0  # bytes of a frame that is not whole yet
+        self.frames_begun: int = 0  # count of frames that were not whole at first
         self.violation: str | None = None
-        self.hello = b""  # the first bytes of TLS, HTTP/2 or a PROXY header, if one was the violation
+        self.hello: bytes = b""  # the first bytes of TLS, HTTP/2 or a PROXY header, if one was the violation
 
     @property
     def missing_bytes(self) -> int:
@@ -458,7 +458,7 @@ class SendAnswers:
         self._id_prefix = id_prefix
         json_region = encode_json(region).decode()
         fields = f'"MSG_REGION":{json_region},"TRACE_ON":"{self._trace}"'.replace("%", "%%")
-        self.template = (
+        self.template: Final = (
             f'{{"code":0,"extFields":{{{fields},"msgId":"{id_prefix}%016X","queueId":"%d",'
             f'"queueOffset":"%d","transactionId":"%b"}},{_END}'
         ).encode()

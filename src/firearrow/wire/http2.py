@@ -104,10 +104,10 @@ class Head:
     __slots__ = ("fields", "first", "has_pseudo", "is_behind", "meaning", "misplaced")
 
     def __init__(self, fields: dict[bytes, bytes], misplaced: str, *, has_pseudo: bool, is_behind: bool) -> None:
-        self.fields = fields
-        self.misplaced = misplaced
-        self.has_pseudo = has_pseudo
-        self.is_behind = is_behind
+        self.fields: dict[bytes, bytes] = fields
+        self.misplaced: Final = misplaced
+        self.has_pseudo: Final = has_pseudo
+        self.is_behind: Final = is_behind
         self.first: Head | None = None
         self.meaning: object = None
 
@@ -140,18 +140,18 @@ class Stream:
     )
 
     def __init__(self, stream_id: int, head: Head, send_window: int, held_bytes: int) -> None:
-        self.id = stream_id
-        self.head = head
-        self.fields = head.fields
-        self.held_bytes = held_bytes
-        self.has_ended = False  # by the client
-        self.ends_itself = False  # the client ends its side by itself when it has read the end of the answer
-        self.received_bytes = 0
-        self.window = STREAM_WINDOW_BYTES  # for what the client sends
-        self.send_window = send_window
+        self.id: int = stream_id
+        self.head: Final = head
+        self.fields: dict[bytes, bytes] = head.fields
+        self.held_bytes: Final = held_bytes
+        self.has_ended: bool = False  # by the client
+        self.ends_itself: bool = False  # the client ends its side by itself when it has read the end of the answer
+        self.received_bytes: int = 0
+        self.window: int = STREAM_WINDOW_BYTES  # for what the client sends
+        self.send_window: int = send_window
         self.pending: deque[bytes] | None = None  # data for which the windows have no room; None: never was
-        self.pending_bytes = 0
-        self.trailers = b""  # the frame behind it
+        self.pending_bytes: int = 0
+        self.trailers: bytes = b""  # the frame behind it
         self.call: object = None  # for the caller's use
 
 
@@ -189,10 +189,10 @@ class Http2:
         self._buffer = b""
         self._has_begun = self._has_settings = False
         self.streams: dict[int, Stream] = {}
-        self.last_id = 0
+        self.last_id: int = 0
         self._skipped: list[range] = []  # ids that the client has passed over, the last ones
         self._reset_here: dict[int, None] = {}
-        self.is_asked = False
+        self.is_asked: bool = False
         """True if the client has not answered a `ping` yet."""
         self._block: list[bytes] | None = None  # an unfinished block of header fields
         self._block_id = self._block_flags = self._block_bytes = 0
@@ -202,9 +202,9 @@ class Http2:
         # streams with pending data that only the connection's window holds up, in turn
         self._blocked: OrderedDict[int, Stream] = OrderedDict()
         self._is_held = False
-        self.streams_bytes = 0
+        self.streams_bytes: int = 0
         """Memory of the open streams, without their data."""
-        self.pending_bytes = 0
+        self.pending_bytes: int = 0
         self._resets = self._noise = 0
         self._is_leaving = False
         self.violation: str | None = None

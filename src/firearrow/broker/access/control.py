@@ -182,7 +182,7 @@ class Senders:
     With access control, `AccessControl` is in its place.
     """
 
-    asks_rights = False
+    asks_rights: bool = False
     """Tell whether a send to a topic needs a permission."""
 
     def user_of(self, request: AnyCommand) -> str:
@@ -201,21 +201,21 @@ class AccessControl(Senders):
         self, config: BrokerConfig, metadata: UsersAndPolicies, store: MessagesByPlace, clock: Clock, events: Events
     ) -> None:
         self._config = config
-        self.asks_rights = config.authorization_enabled
+        self.asks_rights: bool = config.authorization_enabled
         self._store = store
         self._cluster = config.broker_cluster_name
         seconds = config.stateful_authentication_cache_expired_second
-        self.authentication = Authentication(
+        self.authentication: Final = Authentication(
             metadata,
             clock.monotonic,
             remember_seconds=seconds if config.is_stateful else 0.0,
             remembered_max=config.stateful_authentication_cache_max_num,
         )
         self._authorization = Authorization(metadata)
-        self.audit = Audit(clock.monotonic)
+        self.audit: Final = Audit(clock.monotonic)
         self._allowed: list[dict[Hashable, _Pass]] = []
         self._publishers: dict[tuple[str, str, str | None], bool] = {}
-        self.changes = 0  # count of changes of users and policies
+        self.changes: int = 0  # count of changes of users and policies
         events.listen(RightsChanged, self.authentication.forget_all)
         events.listen(RightsChanged, self._authorization.forget)
         events.listen(RightsChanged, self._rights_changed)

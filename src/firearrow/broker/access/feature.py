@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from firearrow.auth.metadata import Metadata
 from firearrow.broker.access import control as access
@@ -19,7 +20,7 @@ class AccessFeature(Feature):
     def __init__(self, base: Base, users: Metadata | None) -> None:
         self._base = base
         self.users = users
-        self.senders = access.senders_of(base.settings.broker, users, base.store, base.clock, base.events)
+        self.senders: Final = access.senders_of(base.settings.broker, users, base.store, base.clock, base.events)
 
     @property
     def conditions(self) -> Sequence[Condition]:

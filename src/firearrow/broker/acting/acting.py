@@ -46,7 +46,7 @@ from firearrow.wire.command import FieldValue, Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import ExchangeHaInfo, MinBrokerId
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 RETRY_SECONDS: Final = 1.0  # between attempts to come online
 CALL_SECONDS_MAX: Final = 3.0
@@ -77,7 +77,7 @@ class MasterOnlyServices(Service):
         self._prepare = prepare
         self._turn = asyncio.Lock()
         self._has_ended = False
-        self.runs = False
+        self.runs: bool = False
 
     async def run(self, on: bool) -> None:
         """Start or stop all services if necessary; return when that is done."""
@@ -156,7 +156,7 @@ class Acting(Service):
         self._lowest = MASTER_ID
         self._taken_back: set[int] = set()
         self._linked = asyncio.Event()
-        self.is_online = False
+        self.is_online: bool = False
         replicas.linked.listen(lambda _: self._linked.set())
         replicas.master_is_online = False
 

@@ -56,9 +56,10 @@ class ActingFeature(Feature):
         held: HeldPulls,
     ) -> None:
         """Make the special services of the deliveries, and the part that decides which broker acts."""
-        self.special = special = MasterOnlyServices(deliveries, self._before_acting)
+        special = MasterOnlyServices(deliveries, self._before_acting)
+        self.special: MasterOnlyServices = special
         self._sending.puts.moved.listen(lambda _: special.go_on())
-        self.part = Acting(
+        self.part: Acting = Acting(
             context, held, registering.identity, special, registering.registration, replication.sync, self._base.access
         )
         self._context, self._queue_locks = context, locks

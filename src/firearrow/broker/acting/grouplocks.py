@@ -31,7 +31,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 ASK_SECONDS_MAX: Final = 1.0  # Java: AdminBrokerProcessor#lockBatchMQ
 

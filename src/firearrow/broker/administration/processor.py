@@ -27,7 +27,7 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import CheckQueues, FlushOffset, ReadMode, ViewBrokerStats
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 VERSION_TEXT: Final = "V5_5_0"  # the RocketMQ release with the same protocol
 _READ_AHEAD: Final = 0  # RocketMQ: LibC.MADV_NORMAL

@@ -28,7 +28,7 @@ from firearrow.message.record import decode_record
 from firearrow.store import MessageStore, OnWheel, TimerLog, on_wheel
 from firearrow.wire.poprecords import CHECKPOINT_TAG, Acknowledgement, PopCheckpoint, acknowledgement_of, checkpoint_of
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 RECORDS_MAX: Final = 10_000  # decoded for one kind: about 0.2 s
 

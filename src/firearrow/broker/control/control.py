@@ -23,7 +23,7 @@ from firearrow.store.config import StoreConfig
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import FieldValue
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 START_SECONDS_MAX: Final = 3.0  # limit of a start's wait for a role
 RETRY_SECONDS: Final = 1.0

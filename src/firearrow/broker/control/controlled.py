@@ -53,7 +53,7 @@ from firearrow.wire.controller_bodies import EpochOfLog, EpochsOfBroker
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.requests import Row
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 UNNUMBERED: Final = 1
 """Number of a slave before the controller has given it one; it is never sent."""
@@ -100,7 +100,7 @@ class ControlledBroker(Broker):
         fs: FileSystem = OS_FILES,
     ) -> None:
         config = structs.replace(config, broker_id=UNNUMBERED)
-        self.place = ReplicaState(Epochs.load(store_config.epoch_path), UNNUMBERED, NOBODY)
+        self.place: ReplicaState = ReplicaState(Epochs.load(store_config.epoch_path), UNNUMBERED, NOBODY)
         super().__init__(
             config,
             structs.replace(store_config, broker_role=SLAVE),
@@ -113,7 +113,7 @@ class ControlledBroker(Broker):
         )
         self.control: RoleControl | None = None
         self._listens = "", 0, 0  # host, requested port, actual port
-        self.is_open = False
+        self.is_open: bool = False
 
     # --- life ---
 
@@ -236,7 +236,8 @@ class ControlledBroker(Broker):
         await self._end()
         host, asked_port, port = self._listens
         self.place.mastery = mastery
-        self.config = structs.replace(self.settings.broker, broker_id=0 if role == SYNC_MASTER else self.place.number)
+        number = 0 if role == SYNC_MASTER else self.place.number
+        self.config: BrokerConfig = structs.replace(self.settings.broker, broker_id=number)
         self._store_config = structs.replace(self.settings.store, broker_role=role)
         self._cut_at = cut_at
         try:
@@ -293,7 +294,7 @@ class ControlledBroker(Broker):
 class ControlledRole(FixedRole):
     """Role that controllers decide; ``ha_port`` is the configured port for slaves."""
 
-    registration_retry_ms = SEEK_MS
+    registration_retry_ms: int | None = SEEK_MS
 
     def __init__(self, broker: ControlledBroker, ha_port: int) -> None:
         self._broker = broker

@@ -30,7 +30,7 @@ from firearrow.wire.controller_bodies import SyncStateSet
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import BrokerIdThatIsNext, MasterOfName
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 CALL_SECONDS_MAX: Final = 3.0
 APPLICATIONS_MAX: Final = 5  # for a number that another broker gets meanwhile

@@ -40,7 +40,7 @@ from firearrow.services import Scheduler
 from firearrow.store import DelayLevels, MessagesArrived, MessageStore, QueueEntry
 from firearrow.wire.codes import ResponseCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 AHEAD_ENTRIES: Final = 256  # read at a time of each level: 40 KB
 TOPICS_LOGGED_MAX: Final = 1000  # missing topics with a line in the log, one for each

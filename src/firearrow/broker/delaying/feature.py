@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from firearrow.broker.delaying.delivery import DelayedDelivery, settle_deliveries
 from firearrow.broker.delaying.offsets import DelayOffsets
@@ -20,7 +21,7 @@ class DelayFeature(Feature):
 
     def __init__(self, base: Base) -> None:
         self._base = base
-        self.offsets = DelayOffsets(base.clock, base.root, base.settings.broker.config_generations)
+        self.offsets: Final = DelayOffsets(base.clock, base.root, base.settings.broker.config_generations)
 
     def load(self) -> None:
         """Read the progress of each level."""
@@ -30,7 +31,7 @@ class DelayFeature(Feature):
         """Make the delivery."""
         base = self._base
         self._saving = saving
-        self.delivery = DelayedDelivery(
+        self.delivery: DelayedDelivery = DelayedDelivery(
             base.store, puts, base.topics, self.offsets, base.clock, base.loop, base.stats.tally
         )
 

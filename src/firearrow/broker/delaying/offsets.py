@@ -64,7 +64,7 @@ class DelayOffsets:
 
     def __init__(self, clock: Clock, store_root: Path | None = None, generations: int = GENERATIONS) -> None:
         self.table: _Offsets = {}
-        self.data_version = DataVersion(timestamp=clock.now_ms())
+        self.data_version: DataVersion = DataVersion(timestamp=clock.now_ms())
         self._clock = clock
         self._flushed: _Offsets = {}  # deliveries that are surely in the log on the disk
         self._steps: deque[tuple[int, _Offsets]] = deque()  # end of the log, and the progress then
@@ -72,7 +72,7 @@ class DelayOffsets:
         self._ends: dict[int, int] = {}  # by level, end of the log after its last delivery
         self._unknown: dict[str, Any] = {}
         storage = storage_of(store_root, DELAYS, in_database=False, generations=generations)
-        self.file = StateFile(storage, self.content)
+        self.file: Final = StateFile(storage, self.content)
 
     def note(self, offsets: Mapping[int, int], log_end: int, flushed_offset: int) -> None:
         """Note the present progress of levels, and the end of the log behind their deliveries.

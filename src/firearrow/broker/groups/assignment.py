@@ -36,7 +36,7 @@ from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.pop import ANY_QUEUE
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 
 class AssignmentProcessor:
@@ -175,7 +175,7 @@ class RequestModes:
         storage = None
         if store_root is not None:
             storage = JsonFile(store_root / CONFIG_DIRECTORY / FILE_NAME, generations)
-        self.file = StateFile(storage, self.content)
+        self.file: Final = StateFile(storage, self.content)
         self.changed: Event[None] = Event()
 
     def get(self, topic: str, group: str) -> RequestMode | None:

@@ -181,13 +181,13 @@ class GroupMember:
     def __init__(
         self, channel: ClientChannel, client_id: str, language: str | int | None, version: int, user: str = ""
     ) -> None:
-        self.user = user
-        self.channel = channel
-        self.client_id = client_id
+        self.user: str = user
+        self.channel: ClientChannel = channel
+        self.client_id: str = client_id
         word = LANGUAGES.get(language) if isinstance(language, int) else language
-        self.language = word and word[:WORD_CHARS_MAX]
-        self.version = version
-        self.heard = 0.0
+        self.language: str | None = word and word[:WORD_CHARS_MAX]
+        self.version: int = version
+        self.heard: float = 0.0
 
     @property
     def who(self) -> tuple[str, str]:
@@ -259,7 +259,7 @@ class ClientRegistry:
         self._settings = settings
         self._clock = clock
         events = events or Events()
-        self.changed = events.of(MembersChanged)
+        self.changed: Final = events.of(MembersChanged)
         self._left = events.of(GroupLeft)
         self._producers: dict[str, Members] = {}
         # By client id and user: the groups in which a client is a producer, and its connection in each; the newest is

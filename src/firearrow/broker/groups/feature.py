@@ -39,12 +39,12 @@ class GroupFeature(Feature):
     def __init__(self, base: Base, clients: ClientRegistry | None = None) -> None:
         self._base = base
         settings, clock, root = base.settings, base.clock, base.root
-        self.table = GroupTable(settings, clock, root, in_database=base.in_database, events=base.events)
-        self.clients = clients or ClientRegistry(settings, clock, base.events)
+        self.table: Final = GroupTable(settings, clock, root, in_database=base.in_database, events=base.events)
+        self.clients: Final = clients or ClientRegistry(settings, clock, base.events)
         self.clients.go_by(settings)
-        self.locks = QueueLocks(clock)
-        self.filters = ConsumerFilters(settings, clock, root)
-        self.modes = RequestModes(root, settings.broker.config_generations)
+        self.locks: Final = QueueLocks(clock)
+        self.filters: Final = ConsumerFilters(settings, clock, root)
+        self.modes: Final = RequestModes(root, settings.broker.config_generations)
 
     def load(self) -> None:
         """Read groups, expressions of consumers, and request modes."""

@@ -56,7 +56,7 @@ from firearrow.store import Wanted
 from firearrow.wire.client_bodies import SQL92, SubscriptionData, is_by_tags
 from firearrow.wire.codes import ResponseCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _origin_group: Final = finder(ORIGIN_GROUP)
 _tags: Final = finder(TAGS)
@@ -204,7 +204,7 @@ class ConsumerFilters:
         if store_root is not None:
             path = store_root / CONFIG_DIRECTORY / FILE_NAME
             storage = JsonFile(path, config.config_generations, (_TABLE,))
-        self.file = StateFile(storage, self._content)
+        self.file: Final = StateFile(storage, self._content)
 
     def find(self, topic: str, group: str) -> FilterData | None:
         """Return the expression of a group for a topic, dead or not; None if there is none."""

@@ -25,7 +25,7 @@ from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import AskConsumer, ConsumeDirectly, ConsumerStatusHeader
 from firearrow.wire.signature import SIGNING
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 ANSWER_SECONDS_MAX: Final = 10.0  # Java: Broker2Client#callClient
 STATUS_SECONDS_MAX: Final = 5.0  # Java: Broker2Client#getConsumeStatus

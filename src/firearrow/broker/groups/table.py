@@ -35,7 +35,7 @@ from firearrow.state import GROUPS
 from firearrow.wire.bodies import DataVersion
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 FILE_NAME: Final = GROUPS.file_name
 _LMQ: Final = SubscriptionGroupConfig(names.LMQ_PREFIX)
@@ -64,10 +64,10 @@ class GroupTable:
             group: SubscriptionGroupConfig(group) for group in sorted(names.SYSTEM_GROUPS)
         }
         events = events or Events()
-        self.changed = events.of(GroupsChanged)
-        self.deleted = events.of(GroupDeleted)
+        self.changed: Final = events.of(GroupsChanged)
+        self.deleted: Final = events.of(GroupDeleted)
         self.forbidden: ForbiddenTable = {}
-        self.data_version = DataVersion(timestamp=clock.now_ms())
+        self.data_version: DataVersion = DataVersion(timestamp=clock.now_ms())
         self._settings = settings
         self._clock = clock
         self._unknown: dict[str, Any] = {}
@@ -75,7 +75,7 @@ class GroupTable:
         storage = storage_of(
             store_root, GROUPS, in_database=in_database, generations=settings.broker.config_generations
         )
-        self.file = StateFile(storage, self._content)
+        self.file: Final = StateFile(storage, self._content)
         self.file.behind = True
 
     def has(self, group: str) -> bool:

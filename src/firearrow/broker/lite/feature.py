@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import GroupDeleted
@@ -24,12 +25,12 @@ class LiteFeature(Feature):
 
     def __init__(self, base: Base) -> None:
         self._base = base
-        self.held = HeldPops("held lite pops", base.settings, base.store, base.clock, base.loop)
+        self.held: Final = HeldPops("held lite pops", base.settings, base.store, base.clock, base.loop)
 
     def connect(self, context: BrokerContext, routes: TopicRoutes, cold: ColdReads) -> None:
         """Make topics and processors."""
-        self.topics = LiteTopics(context, routes, self.held, self._base.loop, self._base.events)
-        self.processor = LiteProcessor(context, cold, self.topics)
+        self.topics: LiteTopics = LiteTopics(context, routes, self.held, self._base.loop, self._base.events)
+        self.processor: LiteProcessor = LiteProcessor(context, cold, self.topics)
         self._admin = LiteAdminProcessor(context, self.topics)
 
     def handlers(self) -> Handlers:

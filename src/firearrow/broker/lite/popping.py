@@ -49,7 +49,7 @@ class LitePop:
     def __init__(self) -> None:
         self.records: list[bytes] = []
         self.counts: list[str] = []
-        self.size = 0
+        self.size: int = 0
 
 
 class LitePopping:

@@ -59,7 +59,7 @@ class Subscriber:
         self.queues: dict[str, None] = {}
         self.ready = ready
         self.channel: ClientChannel | None = None
-        self.heard_at = 0.0
+        self.heard_at: float = 0.0
         self.popped_ms = -1  # time of its last pop
         self.attempt_id: str | None = None
         self.taken: tuple[str, ...] = ()
@@ -86,7 +86,8 @@ class LiteSubscriptions:
         self._by_queue: dict[str, tuple[Subscriber, ...]] = {}
         # Groups with a wildcard by parent, and their clients.
         self._wildcards: dict[str, dict[str, dict[str, Subscriber]]] = {}
-        self.count = self.client_count = 0
+        self.count: int = 0
+        self.client_count: int = 0
 
     def find(self, client_id: str, group: str) -> Subscriber | None:
         """Return a client of a group, None if it has no subscription."""

@@ -43,9 +43,9 @@ class LiteTopics(Service):
     ) -> None:
         super().__init__("lite topics")
         self.held = held
-        self.subscriptions = LiteSubscriptions(context.clock, events.of(FirstLiteSubscription))
-        self.orders = ConsumerOrderInfo(context.clock)
-        self.events = LiteEvents(
+        self.subscriptions: Final = LiteSubscriptions(context.clock, events.of(FirstLiteSubscription))
+        self.orders: Final = ConsumerOrderInfo(context.clock)
+        self.events: Final = LiteEvents(
             self.subscriptions,
             context.store,
             context.offsets,
@@ -56,9 +56,9 @@ class LiteTopics(Service):
             context.chance,
         )
         held.refused.listen(self.events.refused)
-        self.popping = LitePopping(context, self.orders, self.events)
-        self.sharding = LiteSharding(routes, context.settings.broker.broker_name)
-        self.expiry = LiteExpiry(context)
+        self.popping: Final = LitePopping(context, self.orders, self.events)
+        self.sharding: Final = LiteSharding(routes, context.settings.broker.broker_name)
+        self.expiry: Final = LiteExpiry(context)
         self._settings = context.settings
         self._groups = context.groups
         self._known: tuple[DataVersion, str] | None = None
@@ -133,7 +133,7 @@ class LiteSharding:
         return queues[bucket(lite_topic, len(queues))].broker_name == self._broker_name
 
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 STEP_QUEUES: Final = 100  # visited in one turn; a millisecond
 STEP_SECONDS: Final = 0.005

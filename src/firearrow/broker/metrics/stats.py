@@ -39,8 +39,8 @@ class GroupCounters:
     __slots__ = ("get_bytes", "get_count")
 
     def __init__(self) -> None:
-        self.get_count = 0
-        self.get_bytes = 0
+        self.get_count: int = 0
+        self.get_bytes: int = 0
 
 
 class CallSnapshot(NamedTuple):
@@ -132,9 +132,9 @@ class Stalls:
     BOUNDS_MS: Final = (0, 10, 50, 100, 200, 500, 1000, 2000, 3000, 4000, 5000, 10_000)
 
     def __init__(self) -> None:
-        self.by_puts = [0] * (len(self.BOUNDS_MS) + 1)
-        self.put_ms_max = 0
-        self.other_ms_max = 0
+        self.by_puts: Final = [0] * (len(self.BOUNDS_MS) + 1)
+        self.put_ms_max: int = 0
+        self.other_ms_max: int = 0
 
     def add(self, stalled_ms: int, *, by_put: bool) -> None:
         """Count a stall."""
@@ -176,13 +176,13 @@ class BrokerStats:
         stalls: Stalls | None = None,
     ) -> None:
         self.tally = tally
-        self.stalls = stalls or Stalls()
+        self.stalls: Final = stalls or Stalls()
         self._clock = clock
         self._is_system = is_system
         self._tick = 0
         self._sampling: Iterator[None] | None = None
-        self.boot_ms = clock.now_ms()
-        self.pulls_found = 0
+        self.boot_ms: Final = clock.now_ms()
+        self.pulls_found: int = 0
         self.pulls_missed = 0
         self._topics: dict[str, PutCounters] = {}
         self._groups: dict[str, GroupCounters] = {}
@@ -193,7 +193,10 @@ class BrokerStats:
         self._deleted_puts = (0, 0)
         self._get_count = 0
         self._get_bytes = 0
-        self.puts, self.gets, self.found, self.missed = (Series(self.boot_ms, _TEN_MINUTES) for _ in range(4))
+        self.puts: Final = Series(self.boot_ms, _TEN_MINUTES)
+        self.gets: Final = Series(self.boot_ms, _TEN_MINUTES)
+        self.found: Final = Series(self.boot_ms, _TEN_MINUTES)
+        self.missed: Final = Series(self.boot_ms, _TEN_MINUTES)
         self._series: dict[str, dict[str, Series]] = {
             "topics": {},
             "groups": {},

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from typing import Final
 
 from firearrow.broker.administration.takeover import warn_of_waiting
 from firearrow.broker.context import BrokerContext
@@ -28,7 +29,7 @@ class OffsetFeature(Feature):
         self._base = base
         self._groups = groups
         config, keys = base.settings.broker, base.settings.store
-        self.table = ConsumerOffsets(
+        self.table: Final = ConsumerOffsets(
             base.clock,
             base.root,
             commits_per_version=config.consumer_offset_update_version_step,

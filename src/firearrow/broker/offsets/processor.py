@@ -26,7 +26,7 @@ from firearrow.wire.command import Response, fields_of, request
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import QueryConsumerOffset, ResetOffset, UpdateConsumerOffset
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _COMMITTED: Final = Response()
 _WAS_RESET: Final = Response(remark="Offset has been previously reset")

@@ -35,7 +35,7 @@ from firearrow.wire.headers import (
     TopicsOfGroup,
 )
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 NOT_COMPARABLE: Final = LONG_MAX
 """Correction of a queue in which the compared group is behind the others."""

@@ -74,7 +74,7 @@ class ConsumerOffsets:
         # Moves of groups by commits since `take_moved`; None while no slave takes them.
         self._moved: dict[tuple[str, int], None] | None = None
         self._own_pulled: set[str] = set()
-        self.data_version = DataVersion(timestamp=clock.now_ms())
+        self.data_version: DataVersion = DataVersion(timestamp=clock.now_ms())
         self._clock = clock
         self._commits_per_version = commits_per_version
         self._commits = 0
@@ -86,7 +86,7 @@ class ConsumerOffsets:
         storage = storage_of(
             store_root, LMQ_OFFSETS if self._lmq else OFFSETS, in_database=in_database, generations=generations
         )
-        self.file = StateFile(storage, self._copied, self._complete, before_write)
+        self.file: Final = StateFile(storage, self._copied, self._complete, before_write)
         self.changed: Event[Change] = Event()
         """Changes by administrators; for commits, which are too many, see `take_moved`."""
         self._other: JsonFile | None = None

@@ -40,7 +40,7 @@ from firearrow.store import QueuesDeleted, TimerStore
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.poprecords import Acknowledgement, PopCheckpoint
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 EARLY_MS: Final = 1500  # a checkpoint that would stay in memory for less is written at once
 LOOK_SECONDS_MAX: Final = 1.0  # until a change of the wall clock is noticed
@@ -58,7 +58,7 @@ class BufferedCheckpoint(OpenCheckpoint):
 
     def __init__(self, checkpoint: PopCheckpoint, key: Key, revive_queue_id: int) -> None:
         super().__init__(checkpoint, key)
-        self.revive_queue_id = revive_queue_id
+        self.revive_queue_id: Final = revive_queue_id
 
 
 class _PendingOffset(NamedTuple):
@@ -98,7 +98,7 @@ class Books(TurnService):
 
     def __init__(self, context: BrokerContext, timers: TimerStore, scheduler: Scheduler) -> None:
         super().__init__("checkpoints of pops", scheduler)
-        self.revive_log = ReviveLog(context, timers)
+        self.revive_log: Final = ReviveLog(context, timers)
         self.next_queue_id: Callable[[], int] = self.revive_log.next_queue_id
         """Function that returns the revive queue of the next pop."""
         self._broker_name = context.settings.broker.broker_name

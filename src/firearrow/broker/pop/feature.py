@@ -38,7 +38,7 @@ from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 ORDER_SECONDS: Final = 10.0  # between writes of the batches that are popped in order, as in RocketMQ
 ENDS: Final = frozenset(
@@ -58,13 +58,13 @@ class PopFeature(Feature):
         self._groups = groups
         self.database = database
         settings, config = base.settings, base.settings.broker
-        self.in_flight = InFlight(settings, always=config.has_metrics)
-        self.orders = ConsumerOrderInfo(base.clock, base.root, config.config_generations)
+        self.in_flight: Final = InFlight(settings, always=config.has_metrics)
+        self.orders: Final = ConsumerOrderInfo(base.clock, base.root, config.config_generations)
         parts = settings, base.store, base.clock, base.loop
-        self.held = HeldPops("held pops", *parts)
-        self.held_notifications = HeldPops("held notifications", *parts, newest_first=True)
+        self.held: Final = HeldPops("held pops", *parts)
+        self.held_notifications: Final = HeldPops("held notifications", *parts, newest_first=True)
         held = self.held, self.held_notifications
-        self.unblocking = Unblocking(settings, base.store, self.orders, offsets, held, base.clock, base.loop)
+        self.unblocking: Final = Unblocking(settings, base.store, self.orders, offsets, held, base.clock, base.loop)
         self.revive_queues: Callable[[], list[ReviveQueue]] = list
         self._reviving: list[Service] = []
         self._noting: Saving | None = None
@@ -87,7 +87,7 @@ class PopFeature(Feature):
         """Make books, redelivery and processors; with ``is_remote``, the records go to another master."""
         base, timed = self._base, timing.timed
         self._saving = saving
-        self.books = self._make_books(context, timing.store, routes, is_remote=is_remote)
+        self.books: Books = self._make_books(context, timing.store, routes, is_remote=is_remote)
         if timed is not None:
             reviving = Reviving(
                 context, self.in_flight, routes, self.books.revive_log.put_checkpoint, timed.delivered_ms, base.loop
@@ -96,7 +96,7 @@ class PopFeature(Feature):
             self._reviving.insert(0, reviving)
             base.events.listen(MessagesArrived, reviving.arrived)
         self._has_timer = timed is not None
-        self.popping = Popping(context, self.in_flight, self.orders, self.unblocking, self.books)
+        self.popping: Popping = Popping(context, self.in_flight, self.orders, self.unblocking, self.books)
         self._pops = PopProcessor(context, cold, self.held, self.popping)
         self._peeks = PeekProcessor(context, cold, self.books)
         self._rollbacks = RollbackProcessor(context, self.books)

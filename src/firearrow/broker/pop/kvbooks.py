@@ -48,7 +48,7 @@ from firearrow.store import TimerStore
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.poprecords import PopCheckpoint
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 REVIVE_QUEUE: Final = 0  # in handles of messages in the database, as in RocketMQ
 STEP_RECORDS: Final = 64  # records that one step moves; a millisecond
@@ -70,7 +70,7 @@ class KvBooks(Books):
         expect: Callable[[int], None],
     ) -> None:
         super().__init__(context, timers, scheduler)
-        self.next_queue_id = self._next_queue_id
+        self.next_queue_id: Callable[[], int] = self._next_queue_id
         self._records = records
         self._expect = expect
         self._log = context.store

@@ -74,7 +74,7 @@ class KvStore:
             path, _FAMILIES, cache_bytes=_CACHE_BYTES, open_files_max=_OPEN_FILES_MAX, log_ahead=True
         )
         self._records = self._database.tables[RECORDS]
-        self.unsynced = False
+        self.unsynced: bool = False
         self._counts: dict[int, int] = {}
         self._due: list[int] = []  # a heap of intervals to read; some have no records left
         self._planned: set[int] = set()  # the same as a set

@@ -131,7 +131,7 @@ class ConsumerOrderInfo:
         self._unknown: dict[str, Any] = {}
         self._unchecked: list[str] = []
         storage = storage_of(store_root, ORDERS, in_database=False, generations=generations)
-        self.file = StateFile(storage, self._content)
+        self.file: Final = StateFile(storage, self._content)
 
     def __len__(self) -> int:
         """Number of pairs of topic and group that have batches."""

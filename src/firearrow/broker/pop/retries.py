@@ -39,7 +39,7 @@ from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.poprecords import PopCheckpoint
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 ENTRIES_AHEAD: Final = 32  # of a queue in one read: a pop gives as many messages
 

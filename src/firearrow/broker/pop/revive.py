@@ -39,7 +39,7 @@ from firearrow.services import Scheduler
 from firearrow.store import MessagesArrived
 from firearrow.wire.poprecords import PopCheckpoint
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 TURN_STEPS_MAX: Final = 64  # of reading, and of redelivery, for a clock that stands still during a turn
 GATHER_SECONDS: Final = 0.25  # from the arrival of a record until it is read with those behind it

@@ -70,11 +70,15 @@ class PopBatch:
         *("stored_before", "stored_behind", "topic", "visible_ms"),
     )
 
+    group: str
+    topic: str
+    queue_id: int
+
     def __init__(self, key: _Key, handle: Handle) -> None:
         self.key = key
         _, self.group, self.topic, self.queue_id = key
         self.handle = handle
-        self.visible_ms = handle.visible_ms
+        self.visible_ms: int = handle.visible_ms
         self.open = 0
         self.places: list[int] = []
         self.ack_format: AckFormat | None = None

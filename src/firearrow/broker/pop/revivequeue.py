@@ -37,7 +37,7 @@ from firearrow.wire.poprecords import (
     checkpoint_of,
 )
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 LATE_MS: Final = 2000  # an acknowledgement may be late by this; Java: ackTimeInterval + SECOND
 READ_RECORDS: Final = 16  # in a step: some 0.3 ms
@@ -66,8 +66,8 @@ class ReviveQueue:
     ) -> None:
         self.topic = topic
         self.queue_id = queue_id
-        self.merging = OpenCheckpoints(broker_name)
-        self.known_ms = 0
+        self.merging: Final = OpenCheckpoints(broker_name)
+        self.known_ms: int = 0
         """Time up to which all acknowledgements are read, while there are more records to read."""
         self.saved = next_offset
         """Offset up to which the records are noted as no longer needed."""
@@ -189,10 +189,10 @@ class OpenCheckpoint:
     __slots__ = ("checkpoint", "key", "left", "revive_offset")
 
     def __init__(self, checkpoint: PopCheckpoint, key: Key, revive_offset: int = -1) -> None:
-        self.checkpoint = checkpoint
-        self.key = key
-        self.left = ((1 << checkpoint.count) - 1) & ~checkpoint.acknowledged_bits
-        self.revive_offset = revive_offset
+        self.checkpoint: PopCheckpoint = checkpoint
+        self.key: Key = key
+        self.left: int = ((1 << checkpoint.count) - 1) & ~checkpoint.acknowledged_bits
+        self.revive_offset: Final = revive_offset
 
     @property
     def acknowledged_bits(self) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.feature import Base, Feature, Handlers
@@ -22,8 +23,8 @@ class PullFeature(Feature):
 
     def __init__(self, base: Base) -> None:
         self._base = base
-        self.held = HeldPulls(base.store, base.clock, base.loop)
-        self.cold = ColdReads(base.loop if base.in_background else None)
+        self.held: Final = HeldPulls(base.store, base.clock, base.loop)
+        self.cold: Final = ColdReads(base.loop if base.in_background else None)
 
     def connect(self, context: BrokerContext, filters: ConsumerFilters) -> None:
         """Make the handlers."""

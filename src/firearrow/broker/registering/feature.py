@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from typing import Final
 
 from firearrow.broker.events import TopicMade, TopicsChanged
 from firearrow.broker.feature import Base, Feature
@@ -26,11 +27,13 @@ class RegistrationFeature(Feature):
     ) -> None:
         self._base = base
         settings = base.settings
-        self.identity = identity_of(settings.broker, base.address, settings.store.ha_listen_port)
-        self.registration = registration_of(settings, base.topics, name_servers, self.identity, base.access, on_master)
+        self.identity: Final = identity_of(settings.broker, base.address, settings.store.ha_listen_port)
+        self.registration: Final = registration_of(
+            settings, base.topics, name_servers, self.identity, base.access, on_master
+        )
         if retry_ms is not None:
             self.registration.retry_ms = retry_ms
-        self.routes = routes_of(settings, base.topics, base.clock, base.access)
+        self.routes: Final = routes_of(settings, base.topics, base.clock, base.access)
         self._spreading = spreading_of(settings, base.address)
 
     def listen(self) -> None:

@@ -37,7 +37,7 @@ from firearrow.wire.bodies import (
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 PERIOD_MS_MIN: Final = 10_000
 PERIOD_MS_MAX: Final = 60_000  # half of the lease that a name server gives

@@ -30,7 +30,7 @@ from firearrow.wire.client_bodies import MessageQueue
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 TOPICS_MAX: Final = 10_000  # in the cache; beyond, the longest unused is dropped
 ASKED_MAX: Final = 1_000  # requests in flight; beyond, routes of other topics are unknown

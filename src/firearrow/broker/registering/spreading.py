@@ -26,7 +26,7 @@ from firearrow.wire import fastjson
 from firearrow.wire.bodies import MASTER_ID, ClusterInfo, TopicConfig
 from firearrow.wire.codes import RequestCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 WAITING_MAX: Final = 10_000
 """Limit of the topics that wait for their spreading; further ones are not created on other masters."""

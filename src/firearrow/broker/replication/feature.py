@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from firearrow.auth.metadata import Metadata
 from firearrow.broker.delaying.offsets import DelayOffsets
@@ -26,14 +27,14 @@ class ReplicationFeature(Feature):
         self._groups = groups
         self._offsets = offsets
         wait_seconds = base.settings.store.slave_timeout / 1000
-        self.feed = StateFeed(base.replicas, base.chance, base.clock, base.loop, wait_seconds)
+        self.feed: Final = StateFeed(base.replicas, base.chance, base.clock, base.loop, wait_seconds)
         self.feed.watch_all(base.topics, groups.table, offsets, groups.modes, base.events)
 
     def make_sync(self, delays: DelayOffsets, users: Metadata | None, saving: Saving, counts: TimerCounts) -> None:
         """Make the part that asks the master."""
         base, config = self._base, self._base.settings.broker
         has_timer = base.settings.store.timer_wheel_enable
-        self.sync = SlaveSync(
+        self.sync: SlaveSync = SlaveSync(
             base.topics, self._groups.table, self._offsets, delays, self._groups.modes, users,
             saving, counts if has_timer else None, base.clock, base.access, acts=base.acts,
             is_chosen=config.enable_controller_mode, broker_id=config.broker_id,

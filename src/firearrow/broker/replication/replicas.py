@@ -25,7 +25,7 @@ from firearrow.store.config import StoreConfig
 from firearrow.wire.admin_bodies import HaStatus
 from firearrow.wire.bodies import MASTER_ID
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 SLAVE: Final = "SLAVE"
 SYNC_MASTER: Final = "SYNC_MASTER"

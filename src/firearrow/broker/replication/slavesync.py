@@ -70,7 +70,7 @@ from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 WHOLE_SECONDS: Final = 60.0
 LOOK_SECONDS: Final = 3.0
@@ -203,9 +203,9 @@ class SlaveSync(TaskService):
         self._told = asyncio.Event()
         self._is_due = False  # all state must be requested at once
         self._failed: dict[str, str] = {}
-        self.master_address = ""
+        self.master_address: str = ""
         self.whole_seconds = WHOLE_SECONDS
-        self.rounds = 0  # complete rounds
+        self.rounds: int = 0  # complete rounds
         self._watching: asyncio.Task[None] | None = None
         self._tells = True  # until the contrary is known, the master sends changes
         self._one_by_one = asyncio.Lock()  # otherwise an old answer would undo a change

@@ -50,7 +50,7 @@ from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import FollowState
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 HOLD_SECONDS: Final = 15.0  # then a slave gets an answer without changes, and asks again
 ASK_SECONDS_MAX: Final = 60.0  # limit for a slave to apply its last answer; then it counts no more
@@ -146,8 +146,8 @@ class StateFeed(Service):
         self, replicas: Replicas, chance: Random, clock: Clock, loop: asyncio.AbstractEventLoop, wait_seconds: float
     ) -> None:
         super().__init__("changes for slaves")
-        self.life = f"{chance.getrandbits(64):x}"
-        self.version = 0
+        self.life: Final = f"{chance.getrandbits(64):x}"
+        self.version: int = 0
         self._replicas = replicas
         self._monotonic = clock.monotonic
         self._loop = loop

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from typing import cast
+from typing import Final, cast
 
 from firearrow.broker.control.controllers import Mastery
 from firearrow.broker.replication.replicas import FollowedSlave, Replicas
@@ -22,6 +22,7 @@ from firearrow.replication.epochs import Epochs
 from firearrow.replication.fetching import History
 from firearrow.replication.master import Master
 from firearrow.replication.proof import OPEN, HaAccess
+from firearrow.replication.slave import Slave
 from firearrow.replication.switching import Greeting, SwitchSending
 from firearrow.replication.switchmaster import ROLE_STOP_SECONDS, InSync, SwitchMaster
 from firearrow.replication.switchslave import SwitchSlave
@@ -29,7 +30,7 @@ from firearrow.services import Service
 from firearrow.store import MessageStore
 from firearrow.store.config import StoreConfig
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 
 @dataclass(slots=True)
@@ -101,7 +102,7 @@ class SwitchReplicas(Replicas):
         if self.is_slave:
             slave = SwitchSlave(store, config, clock, loop, place.epochs, self._greeting, self._access)
             slave.ahead.listen(self.cut_wanted)
-            self.slave = slave
+            self.slave: Slave | None = slave
             sending = partial(
                 SwitchSending, config.mapped_file_size_commit_log, place.epochs,
                 lambda: self.confirmed_offset, for_readers=True,
@@ -117,7 +118,8 @@ class SwitchReplicas(Replicas):
             confirming = store.copy_by(copies, config.slave_timeout / 1000)
             copies.answer = confirming.answer
             master.acked.listen(lambda _: confirming.answer())
-        self.master = self._sender = master
+        self.master: Master | None = master
+        self._sender = master
         self._link(master)
         master.counted.listen(self.counted)
         return master

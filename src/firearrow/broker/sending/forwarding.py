@@ -49,7 +49,7 @@ from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import SendMessageV2
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 SEND_SECONDS_MAX: Final = 3.0  # Java: EscapeBridge#SEND_TIMEOUT
 ANSWER_SECONDS_MAX: Final = 2 * SEND_SECONDS_MAX

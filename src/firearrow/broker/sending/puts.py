@@ -165,7 +165,7 @@ class Puts:
         self._topics = topics
         self._clock = clock
         self._redirections = tuple(redirections)
-        self.waits = (events or Events()).of(WaitsElsewhere)
+        self.waits: Final = (events or Events()).of(WaitsElsewhere)
         host = unpack_host(store.store_host)
         self._unique_prefix = unique_id_prefix(host.ip, host.port & 0x7FFF, chance.getrandbits(31))
         self._unique_counter = 0

@@ -23,7 +23,7 @@ from firearrow.logs import Log
 from firearrow.state import read_json
 from firearrow.wire import fastjson
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 T = TypeVar("T")
 
@@ -135,9 +135,9 @@ class StateFile:
         self._content = content
         self._complete = complete
         self._before_write = before_write
-        self.behind = False
+        self.behind: bool = False
         self._refused = False
-        self.unsynced = False  # True if a stored change may not be durable
+        self.unsynced: bool = False  # True if a stored change may not be durable
         self.on_kept: Callable[[], None] | None = None
         """Called after a change was stored, when the file may be behind."""
         self.changed: Event[Change] = Event()

@@ -22,7 +22,7 @@ from firearrow.wire import fastjson
 _BUFFER_BYTES: Final = 4 * MiB
 _OPEN_FILES_MAX: Final = 64
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 
 class Rows:

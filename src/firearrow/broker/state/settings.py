@@ -64,10 +64,10 @@ class Settings:
         file: Path | SharedFile | None = None,
         events: Events | None = None,
     ) -> None:
-        self.broker = broker or BrokerConfig()
-        self.store = store or StoreConfig()
-        self.version = DataVersion(timestamp=clock.now_ms())
-        self.changed = (events or Events()).of(SettingsChanged)
+        self.broker: BrokerConfig = broker or BrokerConfig()
+        self.store: StoreConfig = store or StoreConfig()
+        self.version: DataVersion = DataVersion(timestamp=clock.now_ms())
+        self.changed: Final = (events or Events()).of(SettingsChanged)
         self._clock = clock
         self._file = file
 

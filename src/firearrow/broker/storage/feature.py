@@ -31,7 +31,7 @@ class StorageFeature(Feature):
     ) -> None:
         self._base = base
         self._files = tuple(files)
-        self.saving = Saving(kept, confirming=confirming)
+        self.saving: Final = Saving(kept, confirming=confirming)
         self._healing = Healing(base.store, base.replicas.source_of_log)
 
     def listen(self) -> None:
@@ -99,7 +99,7 @@ class CatchingUp:
 # a thread.
 
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 WAITING_MAX: Final = 1024
 """Records that are still to request; a store with more damage has another problem."""

@@ -14,7 +14,7 @@ from firearrow.logs import Log
 from firearrow.message.names import SCHEDULE_TOPIC
 from firearrow.store import MessageStore
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 TOLD_SECONDS: Final = 30.0  # maximum age of the offsets of a slave in controller mode
 ACTS_SECONDS: Final = 90.0  # and of those of a slave that acts for its master

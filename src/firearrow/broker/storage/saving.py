@@ -27,7 +27,7 @@ from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Response
 from firearrow.wire.frame import AnyCommand
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 WRITE_SECONDS: Final = 1.0
 REST_SECONDS: Final = 0.003

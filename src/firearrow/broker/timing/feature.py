@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import WaitsElsewhere
@@ -24,8 +25,8 @@ class TimingFeature(Feature):
         self._base = base
         keys = base.settings.store
         self._is_on = keys.timer_wheel_enable
-        self.store = TimerStore(base.root, keys.mapped_file_size_timer_log, keys.timer_precision_ms, base.fs)
-        self.counts = TimerCounts(self.store, base.clock, base.root / "config")
+        self.store: Final = TimerStore(base.root, keys.mapped_file_size_timer_log, keys.timer_precision_ms, base.fs)
+        self.counts: Final = TimerCounts(self.store, base.clock, base.root / "config")
         self.timed: TimedMessages | None = None
 
     def load(self) -> None:

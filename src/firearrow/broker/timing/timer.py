@@ -69,7 +69,7 @@ from firearrow.store import (
 from firearrow.store.config import StoreConfig
 from firearrow.wire.codes import ResponseCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 STEP_MESSAGES: Final = 192  # some 6 ms: requests wait for no longer at a time
 STEP_UNITS: Final = 4096  # of a slot that is read

@@ -40,7 +40,7 @@ class DeletedTopics:
         if store_root is not None:
             path = store_root / CONFIG_DIRECTORY / FILE_NAME
             storage = JsonFile(path, generations, (_TABLE,))
-        self.file = StateFile(storage, self._content)
+        self.file: Final = StateFile(storage, self._content)
 
     def note(self, topic: str, physical_offset: int) -> None:
         """Note that the messages of a topic before a place in the log are deleted.

@@ -89,7 +89,7 @@ def topic_handlers(context: BrokerContext) -> Handlers:
 # Source: RocketMQ's ``TopicQueueMappingManager``, ``CompactionStore``.
 
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 MAPPINGS: Final = "topicQueueMapping.json"
 

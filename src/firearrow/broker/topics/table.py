@@ -41,7 +41,7 @@ from firearrow.state import TOPICS
 from firearrow.store import QueuesLeft
 from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, QUEUE_TYPE, DataVersion, TopicConfig
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 FILE_NAME: Final = TOPICS.file_name
 
@@ -73,9 +73,9 @@ class TopicTable:
         events: Events | None = None,
     ) -> None:
         self.table: dict[str, TopicConfig] = {}
-        self.data_version = DataVersion(timestamp=clock.now_ms())
+        self.data_version: DataVersion = DataVersion(timestamp=clock.now_ms())
         events = events or Events()
-        self.changed = events.of(TopicsChanged)
+        self.changed: Final = events.of(TopicsChanged)
         self._made = events.of(TopicMade)
         self._settings = settings
         self._clock = clock
@@ -84,9 +84,9 @@ class TopicTable:
         storage = storage_of(
             store_root, TOPICS, in_database=in_database, generations=settings.broker.config_generations
         )
-        self.file = StateFile(storage, self._content)
+        self.file: Final = StateFile(storage, self._content)
         generations = settings.broker.config_generations
-        self.deleted = DeletedTopics(clock, store_root, generations)
+        self.deleted: Final = DeletedTopics(clock, store_root, generations)
         self._system = frozenset[str]()
         self._create_system_topics()
 

@@ -26,7 +26,7 @@ from firearrow.message import properties
 from firearrow.message.model import MessageView
 from firearrow.services import Alarm, Scheduler
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 KNOWN_BEFORE_MAX: Final = 1 << 24
 """Decided halves in memory behind which the half queue has moved on, in case their producer decides again: 2 MiB of
@@ -93,7 +93,7 @@ class OpQueue:
         self._unwritten_bytes = 0
         self._alarm = Alarm(scheduler, self.write)
         self._in_use: deque[tuple[int, int]] = deque()
-        self.done_offset = 0
+        self.done_offset: int = 0
         self.trouble: str | None = None
 
     def check_room(self) -> None:

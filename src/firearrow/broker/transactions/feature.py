@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import partial
+from typing import Final
 
 from firearrow.broker.context import BrokerContext
 from firearrow.broker.events import WaitsElsewhere
@@ -22,7 +23,7 @@ class TransactionFeature(Feature):
 
     def __init__(self, base: Base) -> None:
         self._base = base
-        self.open_counts = OpenCounts(base.clock, base.root)
+        self.open_counts: Final = OpenCounts(base.clock, base.root)
 
     def load(self) -> None:
         """Read the counts of open transactions."""
@@ -31,7 +32,7 @@ class TransactionFeature(Feature):
     def connect(self, context: BrokerContext, saving: Saving) -> None:
         """Make service and processor."""
         self._saving = saving
-        self.service = TransactionService(context, self.open_counts, self._base.loop)
+        self.service: TransactionService = TransactionService(context, self.open_counts, self._base.loop)
         self._ends = TransactionProcessor(context, self.service)
 
     def handlers(self) -> Handlers:

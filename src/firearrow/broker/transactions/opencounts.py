@@ -26,7 +26,7 @@ from firearrow.store import QueuesDeleted
 from firearrow.wire import fastjson
 from firearrow.wire.bodies import DataVersion
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 FILE_NAME: Final = "transactionMetrics"
 _TABLE: Final = "transactionCount"
@@ -56,7 +56,7 @@ class OpenCounts:
         self._changes = 0  # changes that the version does not count yet
         self._changed_ms = 0
         storage = None if store_root is None else _LineFile(store_root / CONFIG_DIRECTORY / FILE_NAME, 0)
-        self.file = StateFile(storage, self._content)
+        self.file: Final = StateFile(storage, self._content)
 
     def add(self, topic: str, more: int) -> None:
         """Add to the count of open transactions of a topic."""

@@ -69,7 +69,7 @@ from firearrow.services import Scheduler
 from firearrow.store import ConsumeQueue, committed_halves
 from firearrow.wire.codes import ResponseCode
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 COPIES_KNOWN_MAX: Final = 200_000
 """Checked halves whose last copy is known, some 20 MB. When an answer for an earlier copy decides one of them, the op

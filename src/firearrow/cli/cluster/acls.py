@@ -50,7 +50,7 @@ Sources = Annotated[
     tuple[str, ...], valued("ADDRESS", "only from this address or network; may be repeated", name="--from")
 ]
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @app.command("list")

@@ -30,7 +30,7 @@ NOT_TOLD: Final = (
     "Brokers do not report the size of their queues, which is 20 bytes a message at least, nor of the index."
 )
 
-app = CommandGroup(run_broker)
+app: Final = CommandGroup(run_broker)
 
 
 @app.command("list")

@@ -38,7 +38,7 @@ TOOK_PLACE: Final = ("CR_SUCCESS", "CR_COMMIT")
 
 Client = Annotated[str, valued("CLIENT", "the client's id, as `firearrow group clients` lists it")]
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 class KnownClient(NamedTuple):

@@ -47,7 +47,7 @@ DRAINED: Final = ("broker", "address", "state", "left", "seconds")
 START_SECONDS_MAX: Final = 600.0
 """Longest time until a restarted broker must be registered."""
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @app.command("list")

@@ -50,7 +50,7 @@ class ConfigUndo(Undo, frozen=True, kw_only=True, tag="config"):
     keys: list[KeyChange]
 
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @app.command("get")

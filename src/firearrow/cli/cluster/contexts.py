@@ -157,7 +157,7 @@ COLUMNS: Final = ("inUse", "name", "nameServers", "accessKey", "tls")
 
 Name = Annotated[str, Parameter("the context's name", names_of="contexts")]
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @app.command("list")

@@ -58,7 +58,7 @@ SHOW: Final = (
 )  # fmt: skip
 CLIENTS: Final = ("group", "clientId", "address", "language", "version", "subscriptions")
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @app.command("list")

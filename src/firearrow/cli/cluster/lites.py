@@ -43,7 +43,7 @@ T = TypeVar("T")
 
 LiteTopic = Annotated[str, valued("LITE-TOPIC", "name of the lite topic")]
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 class _Answer(NamedTuple):

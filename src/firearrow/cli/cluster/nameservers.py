@@ -23,7 +23,7 @@ LIST: Final = ("nameServer", "state", "clusters", "masters", "slaves", "reason")
 BROKERS: Final = ("cluster", "broker", "brokerNumber", "address", "state", "registeredAt", "missingAt")
 KEYS: Final = ("namespace", "key", "value", "state", "nameServers")
 
-app = CommandGroup(run_name_server)
+app: Final = CommandGroup(run_name_server)
 
 
 class _Answer(NamedTuple):

@@ -41,7 +41,7 @@ def place(text: str) -> str | int:
     return text if text in (EARLIEST, LATEST) else moment(text)
 
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @app.command("get")

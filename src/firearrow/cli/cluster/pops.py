@@ -55,7 +55,7 @@ RECORDS_MAX: Final = 10_000
 DELIVERED_MS: Final = 2000
 """Time after which the timer has delivered all records of messages that are due."""
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @app.command("show")

@@ -22,7 +22,7 @@ from firearrow.wire.codes import version_name
 LIST: Final = ("producerGroup", "client", "address", "language", "version", "heardAt", "brokers")
 BY_GROUP: Final = "Brokers know producers by group, not by topic: these are connected to the topic's brokers."
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @app.command("list")

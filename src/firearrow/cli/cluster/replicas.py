@@ -35,7 +35,7 @@ OfController = Annotated[
     str | None, valued("HOST:PORT", "a controller (default: those that brokers name)", name="--controller")
 ]
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 class _Answer(NamedTuple):

@@ -59,7 +59,7 @@ HEALTH: Final = ("level", "rule", "subject", "evidence", "cure")
 STATS: Final = ("topic", "broker", "queueId", "minOffset", "maxOffset", "messages", "lastStoredAt")
 ROUTES: Final = ("topic", "cluster", "broker", "brokerNumber", "address", "readQueues", "writeQueues", "perm")
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @app.command("list")

@@ -31,7 +31,7 @@ NORMAL, ENABLED, DISABLED = "Normal", "enable", "disable"
 
 User = Annotated[str, Parameter("the user's name")]
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @app.command("list")

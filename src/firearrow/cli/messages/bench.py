@@ -32,7 +32,7 @@ COLUMNS: Final = (
 )
 NOTHING_DONE: Final = 1
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @options

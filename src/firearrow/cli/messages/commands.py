@@ -66,7 +66,7 @@ InQueue = Annotated[int | None, valued("ID", "in this queue (default: all)")]
 Since = Annotated[int | None, valued("TIME", "stored at this time or later", moment)]
 Until = Annotated[int | None, valued("TIME", f"stored at this time or before; {TIMES}", moment)]
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @options

@@ -42,7 +42,7 @@ _ERROR: Final = re.compile(r"error|exception|failure", re.IGNORECASE)
 Limit = Annotated[int, valued("N", "largest number of letters, the newest; 0 for all (default: 100)")]
 Since = Annotated[int | None, valued("TIME", f"dead letters since this time; {TIMES}", moment)]
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 @app.command("list")

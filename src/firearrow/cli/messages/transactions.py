@@ -35,7 +35,7 @@ DECIDED: Final = "d"
 """Tag of a record that names decided halves."""
 _DIGITS_MAX: Final = 18
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 class Transaction(NamedTuple):

@@ -33,7 +33,7 @@ class Invocation:
     def __init__(self, row: Row, values: Mapping[str, str | bool], admin: Admin, clock: Clock) -> None:
         self.admin: Final = admin
         self.clock: Final = clock
-        self.has_failed = False
+        self.has_failed: bool = False
         self._row = row
         self._values = values
 

@@ -260,7 +260,7 @@ JOBS: Final = (
     ),
 )
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 def _command(job: Job) -> Callable[..., int]:

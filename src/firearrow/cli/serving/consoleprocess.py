@@ -17,7 +17,7 @@ from firearrow.logs import Log
 from firearrow.net.address import endpoint
 from firearrow.net.tasks import Tasks
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 HOST: Final = "127.0.0.1"
 PORT: Final = 8088

@@ -29,7 +29,7 @@ import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack, contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -65,7 +65,7 @@ SWITCH_SECONDS = 0.0005
 LARGEST_BLOCK_BYTES = 4 * 1024 * 1024
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 
 class CannotServe(FirearrowError):

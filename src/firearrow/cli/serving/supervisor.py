@@ -27,7 +27,7 @@ from firearrow.logs import Log
 from firearrow.net.address import host_and_port
 from firearrow.net.tasks import Tasks
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 FIRST_WAIT_SECONDS: Final = 1.0
 WAIT_SECONDS_MAX: Final = 30.0
@@ -142,7 +142,7 @@ class WorkerSupervisor(_Supervisor):
 
     def __init__(self, workers: Sequence[ProcessPlan], again: Again, log_as: tuple[str, str]) -> None:
         super().__init__(_WORKER, workers, again, log_as)
-        self.address = ""
+        self.address: str = ""
         self.remoting: str | None = None
 
     async def _start_all(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import wraps
+from typing import Final
 
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import CANNOT, carried_out
@@ -12,7 +13,7 @@ from firearrow.cli.store.cat import cat
 from firearrow.cli.store.looks import diff, stat, why_not_deleted
 from firearrow.cli.store.repairs import rebuild, repair, salvage, verify
 
-app = CommandGroup()
+app: Final = CommandGroup()
 
 
 def _ending(command: Callable[..., int]) -> Callable[..., int]:
@@ -29,5 +30,5 @@ def _ending(command: Callable[..., int]) -> Callable[..., int]:
     return run
 
 
-for function in (stat, cat, verify, repair, rebuild, salvage, diff, why_not_deleted):
-    app.command(function.__name__.replace("_", "-"))(_ending(function))
+for _function in (stat, cat, verify, repair, rebuild, salvage, diff, why_not_deleted):
+    app.command(_function.__name__.replace("_", "-"))(_ending(_function))

@@ -62,7 +62,7 @@ class RocketMQPublishCommand(BatchPublishCommand):
             reply_to=reply_to,
         )
         self.timeout = timeout
-        self.sending = cast("SendingOptions", sending or {})
+        self.sending: SendingOptions = cast("SendingOptions", sending or {})
         self.request: Message | None = None
 
     @classmethod

@@ -13,6 +13,7 @@ from faststream._internal.endpoint.publisher import PublisherProto
 from faststream._internal.endpoint.subscriber import SubscriberSpecification, SubscriberUsecase
 from faststream._internal.endpoint.subscriber.call_item import CallsCollection
 from faststream._internal.endpoint.utils import process_msg
+from faststream._internal.types import AsyncCallable
 from faststream.message import StreamMessage
 from faststream.middlewares import AckPolicy
 from faststream.specification.asyncapi.utils import resolve_payloads
@@ -37,8 +38,8 @@ class RocketMQSubscriberConfig(SubscriberUsecaseConfig):
     def __post_init__(self) -> None:
         parser = RocketMQParser(keeps_order=self.membership.ordered)
         is_batch = bool(self.selection.batch)
-        self.parser = parser.parse_batch if is_batch else parser.parse_message
-        self.decoder = parser.decode_batch if is_batch else parser.decode_message
+        self.parser: AsyncCallable = parser.parse_batch if is_batch else parser.parse_message
+        self.decoder: AsyncCallable = parser.decode_batch if is_batch else parser.decode_message
 
     @property
     def ack_policy(self) -> AckPolicy:

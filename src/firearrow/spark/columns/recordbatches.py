@@ -46,7 +46,7 @@ class PartTopics:
     def __init__(self, names: Sequence[str]) -> None:
         self._names = Texts(names)
         self.is_lmq: Mask = np.array([is_lmq(name) for name in names], np.bool_)
-        self.has_lmqs = bool(self.is_lmq.any())
+        self.has_lmqs: Final = bool(self.is_lmq.any())
         texts = [name.encode() for name in names]
         self._sizes = np.array([len(text) for text in texts], np.int64)
         longest = max(map(len, texts), default=0)
@@ -84,8 +84,8 @@ class Parts:
     """Parts of a task, by number. ``batches`` marks the parts of queues of batches."""
 
     def __init__(self, parts: Sequence[Part], batches: Sequence[bool]) -> None:
-        self.topics = PartTopics([part[0] for part in parts])
-        self.queue_ids = np.array([part[1] for part in parts], np.int64)
+        self.topics: Final = PartTopics([part[0] for part in parts])
+        self.queue_ids: Final = np.array([part[1] for part in parts], np.int64)
         self._start = np.array([part[2] for part in parts], np.int64)
         self._end = np.array([part[3] for part in parts], np.int64)
         # In other queues every record that an entry leads to is wanted, whatever its offset.

@@ -42,7 +42,7 @@ class Texts:
     """A few texts that columns are made from."""
 
     def __init__(self, texts: Sequence[str]) -> None:
-        self.array = pa.array(texts, pa.string())
+        self.array: Final = pa.array(texts, pa.string())
         items = [text.encode() for text in texts]
         sizes = {len(item) for item in items}
         self._items: npt.NDArray[Any] | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import DataLost
@@ -10,7 +11,7 @@ from firearrow.logs import Log
 from firearrow.spark.offsets import Loss, plan, require_whole
 from firearrow.spark.options import ReadOptions
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 
 def lost(reading: ReadOptions, what: str, cause: Exception | None = None) -> None:

@@ -46,7 +46,7 @@ from firearrow.wire.bodies import PERM_READ, Route, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 Answer = TypeVar("Answer")
 

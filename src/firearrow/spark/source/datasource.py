@@ -164,7 +164,7 @@ class NarrowingReader(MessageReader):
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
         """Note the filters; Spark must apply all of them again."""
-        self.narrow = narrowed(filters)
+        self.narrow: PushedFilters = narrowed(filters)
         return filters
 
 

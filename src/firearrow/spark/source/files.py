@@ -11,6 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from socket import gethostname
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -39,7 +40,7 @@ from firearrow.store.reading.storage import StoreFile
 from firearrow.store.reading.undispatched import NO_EXTENT, Extent
 from firearrow.store.scan import Ints
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _STRETCHES_MAX = 10_000  # places of a key in one topic; a search for more does not pay
 _TAG_CODE_MIN = -(1 << 31)  # a lower one is no hash, but a place in another file
@@ -76,7 +77,7 @@ class FileOrigin:
 
     def __init__(self, options: Options, narrow: PushedFilters | None = None) -> None:
         self.options = options
-        self.narrow = narrow or PushedFilters()
+        self.narrow: PushedFilters = narrow or PushedFilters()
 
     @cached_property
     def stores(self) -> dict[str, Store]:

@@ -27,7 +27,7 @@ from firearrow.logs import Log
 from firearrow.spark.offsets import Loss
 from firearrow.spark.source.origin import LoggedOrigin, Origin
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 LOOKS_MAX: Final = 8  # at messages of one log, before it counts as another log
 

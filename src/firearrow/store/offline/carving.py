@@ -112,12 +112,12 @@ class Carver:
     """
 
     def __init__(self, sources: list[Path], on_progress: OnProgress | None = None) -> None:
-        self.sources = [StoreFile(str(path), _base_of(path), path.stat().st_size) for path in files_of(sources)]
+        self.sources: Final = [StoreFile(str(path), _base_of(path), path.stat().st_size) for path in files_of(sources)]
         self._maps = Maps(LocalStorage("."), _corrections_in(sources))
         self._on_progress = on_progress
         self.found: dict[int, Found] = {}
-        self.duplicates = 0
-        self.contradictions = 0
+        self.duplicates: int = 0
+        self.contradictions: int = 0
 
     def run(self) -> list[Found]:
         """Read all files; return the records in the order of their old offsets."""

@@ -64,12 +64,15 @@ def add_queues(whole: dict[QueueKey, QueueReport], part: Mapping[QueueKey, Queue
 class QueueSink:
     """Receiver of a queue's entries that notes which of them the queue has."""
 
+    topic: str
+    queue_id: int
+
     def __init__(self, view: StoreView, key: QueueKey) -> None:
         self._queue = view.queues.get(key)
         self._entry_bytes = view.entry_bytes
         self.topic, self.queue_id = key
         self.max_offset = 0
-        self.report = QueueReport()
+        self.report: Final = QueueReport()
 
     def put(self, queue_offset: int, entries: bytes) -> None:
         """Compare some consecutive entries."""
@@ -105,7 +108,7 @@ class BatchSink:
     def __init__(self, view: StoreView, key: QueueKey) -> None:
         queue = view.queues.get(key)
         self._queue = queue if isinstance(queue, BatchQueue) else None
-        self.report = QueueReport()
+        self.report: Final = QueueReport()
 
     def put(self, units: npt.NDArray[Any]) -> None:
         """Compare some consecutive units."""
@@ -227,15 +230,15 @@ class IndexSink:
 
     def __init__(self, view: StoreView, keep_max: int) -> None:
         self._keep_max = keep_max
-        self.files = [
+        self.files: Final = [
             rows
             for rows in (index_rows(view, file) for file in view.index.files)
             if rows is not None and rows.taken > 1
         ]
         spans = [rows.span for rows in self.files]
-        self.begin_offset = min((first for first, _ in spans), default=-1)
-        self.end_offset = max((last for _, last in spans), default=-1)
-        self.report = IndexReport()
+        self.begin_offset: Final = min((first for first, _ in spans), default=-1)
+        self.end_offset: int = max((last for _, last in spans), default=-1)
+        self.report: Final = IndexReport()
 
     def put(self, hashes: Ints, physical_offsets: Ints, store_ms: Ints) -> None:
         """Compare the keys of consecutive records."""
@@ -316,8 +319,8 @@ class Comparison:
     """Records in, differences out."""
 
     def __init__(self, view: StoreView, keep_max: int) -> None:
-        self.queues = QueueSinks(view)
-        self.index = IndexSink(view, keep_max)
+        self.queues: Final = QueueSinks(view)
+        self.index: Final = IndexSink(view, keep_max)
         levels = view.layout.delay_levels
         self._dispatch = dispatch_to(self.queues.put, view.batch_topics, levels, self.index)
 

@@ -104,7 +104,7 @@ class StretchCheck:
         self._name = file.path
         self._findings = Findings()
         self._comparison = Comparison(view, FINDINGS_PER_PLACE_MAX)
-        self.report = FileReport(file.base, file.size_bytes, stretch.end, end_offset=file.base)
+        self.report: Final = FileReport(file.base, file.size_bytes, stretch.end, end_offset=file.base)
 
     def run(self) -> FileReport:
         """Check all records."""

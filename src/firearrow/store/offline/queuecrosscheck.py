@@ -36,7 +36,7 @@ class QueueCheck(QueueLook):
         self._report = report
         self._log_end = log_end
         self._lost: list[tuple[int, int]] = []
-        self.behind = 0
+        self.behind: int = 0
         """Number of messages that it lacks at its end, as expected."""
         self._extension = Extension(view.root / DIRECTORY / self._topic / str(self._queue_id))
 

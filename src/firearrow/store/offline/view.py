@@ -81,7 +81,8 @@ class StoreView(StoreFiles[LocalStorage]):
 
     def __init__(self, layout: Layout, *, owned: bool = False) -> None:
         self.layout = layout
-        self.root = root = layout.root
+        root = layout.root
+        self.root: Final = root
         if not root.is_dir():
             raise StoreError(f"{root} is not a directory")
         self.log_directories: Sequence[Path] = layout.log_directories or (root / "commitlog",)
@@ -89,8 +90,8 @@ class StoreView(StoreFiles[LocalStorage]):
         if not any(path.exists() for path in known):
             raise StoreError(f"{root} is not a store: it has neither commitlog nor consumequeue")
         super().__init__(LocalStorage(str(root), tolerant=True), [self._name(path) for path in self.log_directories])
-        self.maps = Maps(self.storage, corrections_by_path(self.log.files, layout.corrections))
-        self.holder = None if owned else lock_holder(root / "lock")
+        self.maps: Final = Maps(self.storage, corrections_by_path(self.log.files, layout.corrections))
+        self.holder: int | None = None if owned else lock_holder(root / "lock")
 
     def close(self) -> None:
         """Release all maps and databases."""

@@ -40,7 +40,7 @@ class BatchQueue(Units):
         """Open a queue; ``ahead`` are units after the units in the files. Messages that the files have are skipped."""
         assert ahead.dtype.names == UNIT_DTYPE.names, "units ahead have the fields of stored ones"
         self._files = files
-        self.directory = files.directory
+        self.directory: Final = files.directory
         self._ahead = ahead
 
     def followed_by(self, ahead: npt.NDArray[Any]) -> Self:

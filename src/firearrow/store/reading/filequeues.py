@@ -30,7 +30,7 @@ class FileQueue:
 
     def __init__(self, files: Files) -> None:
         self._files = files
-        self.directory = files.directory
+        self.directory: Final = files.directory
         self._bases = [file.base // ENTRY_BYTES for file in files.directory.files]
 
     def entries_of(self, file: StoreFile) -> npt.NDArray[Any]:

@@ -33,12 +33,21 @@ class IndexRows:
     ``count`` is the number of the next entry according to the header, ``taken`` the same within the file's capacity.
     """
 
+    slots: int
+    capacity: int
+    begin_ms: int
+    end_ms: int
+    begin_offset: int
+    end_offset: int
+    used_slots: int
+    count: int
+
     def __init__(self, window: Callable[[int, int], Buffer], size_bytes: int, slots: int | None = None) -> None:
         """Read a file whose size fits a ``geometry``; ``window`` gives its bytes from one position to another."""
         self._window = window
         self.slots, self.capacity = geometry(size_bytes, slots)
         assert self.slots > 0, "the size fits a geometry"
-        self.entries_at = HEADER.size + 4 * self.slots
+        self.entries_at: Final = HEADER.size + 4 * self.slots
         assert self.entries_at + INDEX_ENTRY.itemsize * self.capacity == size_bytes, "the parts add up to the file"
         head = window(0, HEADER.size)
         if len(head) < HEADER.size:  # the file is gone or was cut
@@ -46,7 +55,7 @@ class IndexRows:
         header: tuple[int, ...] = HEADER.unpack(head)
         self.begin_ms, self.end_ms, self.begin_offset, self.end_offset = header[:4]
         self.used_slots, self.count = header[4:]
-        self.taken = min(max(self.count, 1), self.capacity)
+        self.taken: int = min(max(self.count, 1), self.capacity)
 
     def entries(self, start: int, end: int) -> npt.NDArray[Any]:
         """Some entries (``INDEX_ENTRY``), not copied."""

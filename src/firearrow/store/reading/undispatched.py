@@ -40,8 +40,8 @@ class EntriesAhead:
         from firearrow.store.reading.dispatching import dispatch_to
 
         assert start <= record_at, "the first record is at the begin or after it"
-        self.start = start
-        self.end = record_at
+        self.start: int = start
+        self.end: int = record_at
         self._kept = Collected()
         self._batch_topics = batch_topics
         self._dispatch = dispatch_to(self._kept.put, batch_topics, delay_levels)

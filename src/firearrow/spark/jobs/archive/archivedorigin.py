@@ -61,7 +61,7 @@ class ArchivedOrigin:
     def __init__(self, options: Options, live: Origin) -> None:
         self.options = options
         self.live = live
-        self.archive = Archive(options.place.archive or "")
+        self.archive: Final = Archive(options.place.archive or "")
         self._known_times: dict[str, pa.Table] = {}
         fail = options.reading.fail_on_data_loss
         self._recognition = self.archive.recognition(live, fail_on_data_loss=fail)

@@ -70,7 +70,7 @@ from firearrow.spark.tables import MESSAGES
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 Source = Callable[[], Origin]
 """Function that opens an origin, on the driver and in each worker; must be picklable."""
@@ -270,10 +270,10 @@ class Archiver:
         origin: Origin | None = None,
         state: State | None = None,
     ) -> None:
-        self.origin = source() if origin is None else origin
+        self.origin: Final = source() if origin is None else origin
         if isinstance(self.origin, FileOrigin):
             require_apart(self.origin.options.place.paths, archive.place)
-        self.was_limited = False
+        self.was_limited: bool = False
         self._recognition = archive.recognition(self.origin, fail_on_data_loss=settings.fail_on_data_loss)
         self._first: dict[Queue, int] | None = None
         self._workers = workers

@@ -287,8 +287,8 @@ class Archive:
     """The table of an archive, at a directory or a URI. Can be pickled."""
 
     def __init__(self, root: Path | str, clock: Clock | None = None, *, layout: TableLayout = MESSAGES_BY_DAY) -> None:
-        self.place = FilePlace(root)
-        self.root = str(self.place)
+        self.place: Final = FilePlace(root)
+        self.root: Final = str(self.place)
         self._layout = layout
         self._clock = clock or SystemClock()
 

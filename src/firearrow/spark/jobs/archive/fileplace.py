@@ -13,6 +13,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import cached_property
 from pathlib import Path
+from typing import Final
 from urllib.parse import parse_qs, unquote, urlsplit
 
 import pyarrow as pa
@@ -38,7 +39,7 @@ class FilePlace:
     def __init__(self, root: Path | str, what: str = "archive") -> None:
         text = str(root)
         is_local = "://" not in text or text.startswith("file://")
-        self.directory = Path(text.removeprefix("file://")).absolute() if is_local else None
+        self.directory: Final = Path(text.removeprefix("file://")).absolute() if is_local else None
         self._given = text
         self._what = what
 

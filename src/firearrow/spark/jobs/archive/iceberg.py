@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table, Transaction
     from pyiceberg.table.metadata import TableMetadata
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 _PROPERTY: Final = "firearrow.archive"
 _COLUMNS: Final = "firearrow.columns"  # names of columns by their identities in the Delta table, if they differ

@@ -24,7 +24,7 @@ from firearrow.spark.jobs.archive.parquet import ORDER, queues_in
 from firearrow.spark.jobs.archive.progress import numbers_of_offsets
 from firearrow.spark.jobs.workers import Workers
 
-log = Log(__name__)
+log: Final = Log(__name__)
 
 PILED_UP: Final = 32  # small files of a topic and day: half an hour of steps, read in a second
 

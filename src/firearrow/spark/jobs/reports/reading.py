@@ -33,7 +33,7 @@ class Reader:
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
         self.spark = spark
-        self.options = dict(options)
+        self.options: dict[str, str] = dict(options)
 
     def table(self, name: str, columns: Iterable[str] | None = None, **more: str) -> DataFrame:
         """Return a table, or some of its columns; columns that are not requested are not built."""
