@@ -1,10 +1,15 @@
-"""Types of the client, as mypy sees them in a program of an application, and names that its signatures use."""
+"""Types of the client, as mypy sees them in a program of an application, and names that its signatures use.
+
+Editors ask pyright for the types of the whole package.
+"""
 
 from __future__ import annotations
 
 import ast
 import builtins
 import inspect
+import json
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +19,10 @@ from typing import Any
 import pytest
 
 from firearrow import client
-from tests.pages import README, blocks
+from tests.interop.toolchain import require
+from tests.pages import README, ROOT, blocks
+
+TYPED_SHARE_MIN = 0.98
 
 HEAD = """
 from dataclasses import dataclass
@@ -125,6 +133,30 @@ def test_handlers_are_checked_by_what_they_get(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_the_program_of_the_readme_has_types(tmp_path: Path) -> None:
     assert complaints(tmp_path, blocks(README, "python")[0].code) == []
+
+
+@pytest.mark.interop
+@pytest.mark.slow
+@pytest.mark.timeout(300)  # 20 s of CPU
+def test_editors_need_not_guess_a_type() -> None:
+    """Checkers may infer different types for a public name without an annotation."""
+    require("node")
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # pyright asks `python` for its modules
+    command = ["pyright", "--verifytypes", "firearrow", "--ignoreexternal", "--outputjson"]
+    ran = subprocess.run(
+        [sys.executable, "-m", *command],
+        env={**os.environ, "PATH": path, "PYTHONPATH": str(ROOT / "src")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.stderr == ""
+    report = json.loads(ran.stdout)["typeCompleteness"]
+    assert report["packageRootDirectory"] == str(ROOT / "src" / "firearrow")
+    public = [symbol for symbol in report["symbols"] if symbol["isExported"]]
+    vague = [symbol for symbol in public if symbol["isTypeAmbiguous"] or not symbol["isTypeKnown"]]
+    causes = [symbol["name"] for symbol in vague if symbol["diagnostics"]]
+    assert 1 - len(vague) / len(public) >= TYPED_SHARE_MIN, causes
 
 
 INTERNAL = {"consumer_data", "divide_soon", "fail", "of", "received", "reset"}  # for the parts of the client
