@@ -152,16 +152,20 @@ def require_executors(
     hosts = {host: lacking for host, lacking in found.result() if lacking}
     if hosts:
         host, lacking = min(hosts.items())
-        others = f" (and {len(hosts) - 1} more hosts lack something)" if len(hosts) > 1 else ""
+        others = f" ({len(hosts)} hosts lack something)" if len(hosts) > 1 else ""
         raise FirearrowError(f"executor on {host} {'; it '.join(lacking)}{others}")
 
 
 def _not_started(context: SparkContext, seconds: float) -> str:
-    return (
-        f"no executor of {context.master} has started within {seconds:g} s: are memory (spark.executor.memory) and"
-        " cores (spark.executor.cores) free on its workers, and do they reach the driver at"
-        f" spark.driver.host={context.getConf().get('spark.driver.host')}?"
+    settings, master = context.getConf(), str(context.master)
+    reach = f"reach the driver at spark.driver.host={settings.get('spark.driver.host')}"
+    advice = (
+        f"are memory (spark.executor.memory) and cores (spark.executor.cores) free on its workers, and do they {reach}?"
     )
+    if master.startswith("k8s://"):
+        namespace = settings.get("spark.kubernetes.namespace", "default")
+        advice = f"'kubectl -n {namespace} get pods,events' says why its pods wait or fail; pods that run must {reach}"
+    return f"no executor of {master} has started within {seconds:g} s: {advice}"
 
 
 def _check(context: SparkContext, needs: Needs) -> list[tuple[str, list[str]]]:

@@ -86,6 +86,15 @@ Setting default log level to "WARN".
 To adjust logging level use sc.setLogLevel(newLevel). For SparkR, use setLogLevel(newLevel).
 Setting Spark log level to "ERROR".
 """
+PODS = "https://10.0.0.1/api/v1/namespaces/a/pods"
+FORBIDDEN = 'pods is forbidden: User "a" cannot create resource "pods" in API group "" in the namespace "a"'
+DENIED = f"""io.fabric8.kubernetes.client.KubernetesClientException: Failure executing: POST at: {PODS}. Message: \
+{FORBIDDEN}. Received status: Status(apiVersion=v1, code=403, message={FORBIDDEN}, additionalProperties={{}}).
+{STACK}"""
+UNWATCHED = f"""An error occurred while calling None.org.apache.spark.api.java.JavaSparkContext.
+: io.fabric8.kubernetes.client.KubernetesClientException: Received 403 on websocket. Failure executing: GET at: \
+{PODS}?allowWatchBookmarks=true&labelSelector=spark-role%3Dexecutor&watch=true. Message: Forbidden.
+{STACK}"""
 BATCHES = " (at line 241 of firearrow/spark/batches.py)"
 
 
@@ -125,6 +134,7 @@ CALL = """<_MultiThreadedRendezvous of RPC that terminated with:
         ("", "Spark failed and does not say why"),
         (CALL.format("UNAVAILABLE"), "the Spark Connect server does not answer: connection refused"),
         (CALL.format("INTERNAL"), "connection refused"),
+        (UNWATCHED, f"Kubernetes refuses WATCH {PODS}: Forbidden"),
     ],
 )
 def test_what_spark_says_becomes_one_sentence(text: str, expected: str) -> None:
@@ -138,6 +148,10 @@ def test_what_spark_says_becomes_one_sentence(text: str, expected: str) -> None:
         (LOG + EXITED + STACK, "Executor cores must be positive"),
         ("Invalid maximum heap size: -Xmxzz\nError: A fatal\n", "Invalid maximum heap size: -Xmxzz"),
         (LOG + "26/11/22 08:15:25 ERROR StandaloneSchedulerBackend: All masters are silent", "All masters are silent"),
+        (
+            f"{LOG}26/12/01 01:36:02 ERROR ExecutorPodsAllocator: Failed to create executor pod 1.\n{DENIED}",
+            f"Kubernetes refuses POST {PODS}: {FORBIDDEN}",
+        ),
     ],
 )
 def test_the_jvm_s_log_tells_why_it_ended(text: str, expected: str) -> None:

@@ -384,7 +384,7 @@ def _started(settings: Mapping[str, str], said: Callable[[], str]) -> Iterator[S
         reason = sentence(error)
         if "[JAVA_GATEWAY_EXITED]" in reason:
             raise ConfigError(f"Spark does not start: {said() or reason}") from error
-        if isinstance(error, OSError) or "stopped SparkContext" in reason:
+        if isinstance(error, OSError) or "stopped SparkContext" in reason or "context stopped" in reason:
             reason = said() or reason  # the JVM or its Spark has ended without a reason
         raise FirearrowError(f"Spark does not start: {reason}") from error
     try:

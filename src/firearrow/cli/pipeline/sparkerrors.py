@@ -19,6 +19,10 @@ _OF_DAEMON: Final = re.compile(r"^Error from python worker:\n((?:  .*\n)+)", re.
 _OURS: Final = re.compile(
     r"^(?:.*: )?(?:firearrow\.[\w.]+|\w*(?:Connection|Pipe|Timeout)\w*Error): (.+)$", re.MULTILINE
 )
+_KUBERNETES: Final = re.compile(
+    r"Failure executing: (\w+) at: ([^\s?]+)(\?\S*\bwatch=true\S*|\?\S*)?\. Message: (.+?)\.(?= Received status: |$)",
+    re.MULTILINE,
+)
 _RPC: Final = re.compile(r"terminated with:\n\s*status = StatusCode\.(\w+)\n\s*details = \"(.*)\"$", re.MULTILINE)
 _FRAME: Final = re.compile(r'^  File "(.+)", line (\d+), in ', re.MULTILINE)
 _STACK: Final = re.compile(r"\n\s*at [\w.$/]+\(|\n+JVM stacktrace:")
@@ -49,6 +53,9 @@ def of_spark(text: str) -> str:
         return f"the Spark Connect server does not answer: {details}" if status == "UNAVAILABLE" else details
     if ours := _OURS.findall(text):  # without a traceback, see `firearrow.spark.workererrors`
         return without_number(_STATE.sub("", ours[-1]).strip())
+    if refused := _KUBERNETES.search(text):
+        method, place, query, reason = refused.groups()
+        return f"Kubernetes refuses {'WATCH' if 'watch=true' in (query or '') else method} {place}: {reason}"
     head = _peeled(_STACK.split(text, maxsplit=1)[0])
     causes = _CAUSE.findall(text)
     cause = _peeled(causes[-1]) if causes else ""
