@@ -1,7 +1,7 @@
 # Every target does its own set-up. `make run` and `make test` are all that a newcomer needs.
 # ARGS goes to pytest: make test ARGS="tests/store -k recovery", make unit ARGS=-x
 
-.PHONY: help run demo test check lint types unit client format fuzz h2spec chaos differ handovers simulate pythons spark-oldest bench soak docs protos site dist image compose-check chart recording terminalpictures setup setup-run clean
+.PHONY: help run demo test check lint types unit client format fuzz h2spec kubernetes chaos differ handovers simulate pythons spark-oldest bench soak docs protos site dist image compose-check chart recording terminalpictures setup setup-run clean
 
 ARGS =
 
@@ -58,6 +58,10 @@ fuzz: setup ## the property tests of codec, server, filters and delivery, for a 
 
 h2spec: setup ## every test that h2spec has for a server of HTTP/2 (needs Go)
 	@.venv/bin/python -m pytest tests/interop/test_h2spec.py $(ARGS)
+
+# Kubernetes' API server is built at the first run: ten minutes of two cores, and 3 GB of memory.
+kubernetes: setup ## Spark's jobs on pods, against Kubernetes' own API server (needs Go, Java, Linux)
+	@.venv/bin/python -m pytest tests/spark/test_kubernetes.py $(ARGS)
 
 chaos: setup ## kills, pauses, losses of power, damage and cuts of the network, of brokers alone and in groups
 	@seed=$${FIREARROW_CUT_SEED:-$$(date +%s)}; echo "FIREARROW_CUT_SEED=$$seed"; \

@@ -85,6 +85,7 @@ RUN_BY = {
     "migration.md": {"bash": "test_migration.py"},
     "pipeline.md": {"python": "spark/test_examples.py", "sql": "spark/test_examples.py"},
     "replication.md": {"properties": "broker/replication/test_slavesync.py"},
+    "spark-clusters.md": {"yaml": "spark/test_kubernetes.py"},
     "start.md": {"java": "interop/test_readme.py", "xml": "test_docs.py"},
     "testing.md": {
         "bash": "testing/test_examples.py",

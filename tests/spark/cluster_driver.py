@@ -2,7 +2,8 @@
 
 Its arguments are those of ``firearrow pipeline`` behind the name of a job. Each line of standard input names a function
 of this module and its arguments as JSON; a line of standard output gives the result. ``kill`` names a file: the first
-task that would create it kills its executor instead of going on.
+task that would create it kills its executor instead of going on. Where the file is named `POD`, the task writes the
+name of its host to it, and waits until it is killed.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import itertools
 import json
 import os
 import signal
+import socket
 import sys
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -45,6 +47,7 @@ Totals = dict[str, list[int]]
 
 SPARKS_OWN = {"spark.sql.shuffle.partitions": "200", "spark.sql.adaptive.enabled": "true"}
 ROWS_BEFORE_DEATH = 5  # of a worker
+POD = "pod"
 STRETCH_BYTES = 65_536  # so small that both workers get some of a small store
 
 
@@ -255,9 +258,12 @@ def _kill_once(mark: str) -> None:
     if not mark:
         return
     try:
-        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+        with Path(mark).open("x") as file:
+            file.write(socket.gethostname())
     except FileExistsError:
         return
+    if mark.endswith(POD):
+        signal.pause()
     daemon = Path(f"/proc/{os.getppid()}/stat").read_text()
     os.kill(int(daemon.rpartition(") ")[2].split()[1]), signal.SIGKILL)
 

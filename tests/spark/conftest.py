@@ -12,6 +12,8 @@ from firearrow.cli.pipeline.jobs import SMALL
 from firearrow.spark import configure
 from tests.spark.javaoptions import java_options
 
+collect_ignore = ["test_kubernetes.py"]  # `make kubernetes` names it
+
 # It lives for minutes: without these, collections wait for Metaspace to grow, and the compiler for room.
 ROOM = "-Xms1g -Xmn512m -XX:MetaspaceSize=256m -XX:ReservedCodeCacheSize=256m -XX:-UseCodeCacheFlushing"
 
