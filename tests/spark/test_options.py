@@ -8,7 +8,7 @@ import pytest
 
 from firearrow.config.kinds import MiB
 from firearrow.errors import ConfigError
-from firearrow.spark.options import Options, as_markdown, for_sink, parse
+from firearrow.spark.options import Options, as_markdown, for_sink, parse, with_system_topics
 
 FILES = {"path": "store"}
 
@@ -40,6 +40,9 @@ def test_what_is_not_said_has_its_default() -> None:
         ("startingTimestamp", "2026-11-18T12:00+01:00", "range.starting_ms", 1_794_999_600_000),
         ("failOnDataLoss", "FALSE", "reading.fail_on_data_loss", False),
         ("visibility", "log", "reading.visibility", "log"),
+        ("systemTopics", "true", "choice.system_topics", True),
+        ("visibility", "log", "choice.system_topics", True),
+        ("table", "topics", "choice.system_topics", True),
     ],
 )
 def test_texts_become_values(name: str, text: str, found: str, value: object) -> None:
@@ -129,6 +132,16 @@ def test_topics_are_chosen_by_name_pattern_or_queue() -> None:
     assert queues.wants_queue()("a", "b", 1)
     assert not queues.wants_queue()("a", "b", 0)
     assert not queues.wants_queue()("a", "c", 1)
+
+
+def test_topics_of_the_broker_itself_are_chosen_by_name_or_all() -> None:
+    assert not parse(FILES).choice.wants("SCHEDULE_TOPIC_XXXX")
+    assert not parse({**FILES, "subscribePattern": "rmq.*"}).choice.wants("rmq_sys_wheel_timer")
+    assert parse({**FILES, "subscribe": "SCHEDULE_TOPIC_XXXX"}).choice.wants("SCHEDULE_TOPIC_XXXX")
+    every = with_system_topics(FILES)
+    assert parse(every).choice.wants("SCHEDULE_TOPIC_XXXX")
+    assert parse({**every, "subscribePattern": "rmq.*"}).choice.wants("rmq_sys_wheel_timer")
+    assert not parse(with_system_topics({**FILES, "systemtopics": "false"})).choice.wants("SCHEDULE_TOPIC_XXXX")
 
 
 def test_options_travel_to_tasks() -> None:

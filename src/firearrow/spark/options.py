@@ -12,13 +12,14 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import MISSING, Field, dataclass, field, fields
+from dataclasses import MISSING, Field, dataclass, field, fields, replace
 from functools import cache
 from typing import Any, Final, NamedTuple
 
 from firearrow.clock import moment_ms
 from firearrow.config.kinds import COUNT, DURATION, FLAG, NAMES, POSITIVE, SIZE, TEXT, Kind, MiB, one_of, proposal
 from firearrow.errors import ConfigError
+from firearrow.message.names import is_system_topic
 from firearrow.spark.offsets import Position, require_order
 from firearrow.spark.tables import TABLES
 
@@ -177,14 +178,24 @@ class Choice:
         "only messages with one of these words as a key or as their unique id",
         (),
     )
+    system_topics: bool = _option(
+        "systemTopics",
+        FLAG,
+        "whether the broker's own topics are read too, such as SCHEDULE_TOPIC_XXXX and RMQ_SYS_TRANS_HALF_TOPIC: they "
+        "hold originals of delayed messages and half messages, which consumers don't see. Those that `subscribe` or "
+        "`assign` names are always read, and so are all with visibility=log",
+        False,
+    )
 
     def wants(self, topic: str) -> bool:
-        """Tell whether a topic is chosen; by default every topic is."""
+        """Tell whether a topic is chosen; by default every topic is that is not the broker's."""
         if self.subscribe:
             return topic in self.subscribe
-        if self.pattern is not None:
-            return re.fullmatch(self.pattern, topic) is not None
-        return not self.assign or any(topic == name for name, _, _ in self.assign)
+        if self.assign:
+            return any(topic == name for name, _, _ in self.assign)
+        if not self.system_topics and is_system_topic(topic):
+            return False
+        return self.pattern is None or re.fullmatch(self.pattern, topic) is not None
 
     def wants_queue(self) -> Callable[[str, str, int], bool]:
         """Return a function that tells of topic, broker and queue id whether the queue is chosen.
@@ -306,8 +317,7 @@ class ReadOptions:
         "visibility",
         _one_of("consumer", "log"),
         "of files: the messages in ConsumeQueues, or every record of the log. ConsumeQueues hold all messages that "
-        "consumers see. In the broker's own topics such as SCHEDULE_TOPIC_XXXX and RMQ_SYS_TRANS_HALF_TOPIC they "
-        "also hold originals of delayed messages and half messages, which consumers don't see",
+        "consumers see",
         "consumer",
     )
     verify_crc: bool = _option("verifyCrc", FLAG, "of files: whether the CRC of each body is checked", False)
@@ -444,7 +454,14 @@ def parse(given: Mapping[str, str]) -> Options:
     ]
     if len(chosen) > 1:
         raise ConfigError(f"options {' and '.join(chosen)} exclude each other")
+    if place.table != "messages" or options.reading.visibility == "log":  # other tables and the log are whole
+        return replace(options, choice=replace(options.choice, system_topics=True))
     return options
+
+
+def with_system_topics(options: Mapping[str, str]) -> dict[str, str]:
+    """Return the options of a job that reads the broker's own topics too, unless its user decides otherwise."""
+    return {"systemTopics": "true", **options}
 
 
 def for_sink(given: Mapping[str, str]) -> Options:

@@ -17,6 +17,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from firearrow.client.queues import Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
@@ -25,6 +26,7 @@ from firearrow.spark.options import parse
 from firearrow.spark.source.datasource import MessageReader
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.filters import NumberSet, PushedFilters
+from firearrow.spark.source.stream import StreamReader
 from firearrow.spark.tables import DECLARED, MESSAGES, PROPERTIES_MAP
 from firearrow.store.batchqueue import UNIT_BYTES
 from firearrow.store.reading.storage import LocalStorage
@@ -38,8 +40,9 @@ WITH_MAP = MESSAGES.set(MESSAGES.get_field_index("properties"), pa.field("proper
 def read(
     root: Path | str, schema: pa.Schema = DECLARED["messages"], narrow: PushedFilters | None = None, **options: Any
 ) -> list[dict[str, Any]]:
-    """All rows that the options choose, as Spark would have them read."""
-    reader = MessageReader(parse({"path": str(root), "brokerName": logs.BROKER, **options}), schema)
+    """All rows that the options choose, as Spark would have them read, also those of the broker's own topics."""
+    given = {"path": str(root), "brokerName": logs.BROKER, "systemTopics": "true", **options}
+    reader = MessageReader(parse(given), schema)
     reader.narrow = narrow
     rows: list[dict[str, Any]] = []
     for task in reader.partitions():
@@ -190,6 +193,35 @@ def test_options_choose(options: dict[str, Any], bodies: list[bytes], visibility
         options = {**options, "startingOffsetsByTimestampStrategy": "latest"}
     found = read(tmp_path / "s", visibility=visibility, **options)
     assert [row["body"] for row in by_place(found)] == bodies
+
+
+@pytest.mark.parametrize(
+    ("options", "topics"),
+    [
+        ({}, {"a", "%RETRY%g"}),
+        ({"systemTopics": "true"}, {"a", "%RETRY%g", "SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"}),
+        ({"subscribePattern": ".*_.*"}, set()),
+        ({"subscribePattern": ".*_.*", "systemTopics": "true"}, {"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"}),
+        ({"subscribe": "a, SCHEDULE_TOPIC_XXXX"}, {"a", "SCHEDULE_TOPIC_XXXX"}),
+        ({"assign": '{"rmq_sys_wheel_timer": {"broker-t": [0]}}'}, {"rmq_sys_wheel_timer"}),
+    ],
+)
+def test_topics_of_the_broker_itself_are_read_if_asked(
+    options: dict[str, str], topics: set[str], tmp_path: Path
+) -> None:
+    root = tmp_path / "s"
+    logs.write(root, [logs.Sent(topic) for topic in ("a", "SCHEDULE_TOPIC_XXXX", "%RETRY%g", "rmq_sys_wheel_timer")])
+    given: dict[str, Any] = {"systemTopics": "false", **options}
+    found = read(root, **given)
+    assert {row["topic"] for row in found} == topics
+    streamed = parse({"path": str(root), "brokerName": logs.BROKER, "startingOffsets": "earliest", **options})
+    stream = StreamReader(streamed, MESSAGES)
+    start = stream.initialOffset()
+    tasks = stream.partitions(start, stream.latestOffset(start, ReadAllAvailable()))
+    assert {row["topic"] for task in tasks for batch in stream.read(task) for row in batch.to_pylist()} == topics
+    if "assign" not in options and "subscribe" not in options:
+        every = read(root, visibility="log", **given)
+        assert topics <= {row["topic"] for row in every} >= {"SCHEDULE_TOPIC_XXXX", "rmq_sys_wheel_timer"}
 
 
 def test_a_topic_that_is_nowhere_is_named(tmp_path: Path) -> None:
@@ -489,7 +521,7 @@ def test_times_are_found_in_the_log(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [*golden.golden_names, "batch-queues"])
 def test_a_time_is_found_in_all_queues_at_once(name: str, tmp_path: Path) -> None:
-    origin = FileOrigin(parse({"path": str(golden.extract(name, tmp_path))}))
+    origin = FileOrigin(parse({"path": str(golden.extract(name, tmp_path)), "systemTopics": "true"}))
     times = sorted(line["storeTimestamp"] for line in golden.expected(name))
     spans = {q: Span(b.earliest, b.latest) for q, b in origin.bounds().items()}
     for moment in (0, *times[::50], times[-1], times[-1] + 1):

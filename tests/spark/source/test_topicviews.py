@@ -21,6 +21,9 @@ def test_each_topic_has_a_name(spark: SparkSession, tmp_path: Path) -> None:
     counts = "SELECT 'o', count(*) FROM golden.goldenorder UNION ALL SELECT 'r', count(*) FROM "
     rows = spark.sql(counts + "golden._retry_golden_fail ORDER BY 1").collect()
     assert [tuple(row) for row in rows] == [("o", 150), ("r", 6)]
+    waiting = register(spark, {"path": store, "subscribePattern": "SCHEDULE.*", "systemTopics": "true"})
+    assert waiting == {"schedule_topic_xxxx": "SCHEDULE_TOPIC_XXXX"}
+    assert spark.sql("SELECT * FROM rocketmq.schedule_topic_xxxx").count() == 19
     both = "SELECT count(*) FROM golden.goldenorder a JOIN golden.goldenorder b USING (msgId)"
     assert spark.sql(both).collect()[0][0] == 150
     more = register(spark, {"path": store, "properties": "map", "subscribe": "GoldenOrder"})

@@ -112,13 +112,13 @@ def has_few_messages(job: str, options: Reading) -> bool:
     """
     from firearrow.spark.jobs.archive.delta import Archive
     from firearrow.spark.jobs.reports.reading import is_small
-    from firearrow.spark.options import parse
+    from firearrow.spark.options import parse, with_system_topics
 
     if options.archive is not None:
         if not Archive(options.archive).load().files:
             raise ConfigError(f"--archive {options.archive}: there is no archive, or it is empty")
         return False
-    return is_small(parse(options.source()))
+    return is_small(parse(with_system_topics(options.source())))
 
 
 def has_small_log(store: Path) -> bool:

@@ -7,6 +7,7 @@ cache.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Final, NamedTuple, Protocol
 
@@ -130,7 +131,8 @@ class Batches:
         self._schema = schema
         self._source = source
         self._has_body = "body" in schema.names
-        self._is_choosing = narrow != PushedFilters() or options.choice != Choice()
+        wanted = replace(options.choice, system_topics=False)  # that topics are left out is a matter of planning
+        self._is_choosing = narrow != PushedFilters() or wanted != Choice()
 
     # --- records of the log ---
 

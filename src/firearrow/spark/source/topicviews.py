@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Final
 
 from pyspark.sql.pandas.types import from_arrow_schema
 
-from firearrow.message.names import is_system_topic
 from firearrow.spark.options import Options, parse
 from firearrow.spark.source.datasource import table_schema
 from firearrow.spark.source.opening import open_origin
@@ -25,13 +24,12 @@ def register(spark: SparkSession, options: Mapping[str, str], *, database: str =
 
     A name has only characters that Spark allows: ``orders-eu`` is ``rocketmq.orders_eu``, and ``%DLQ%group`` is
     ``rocketmq._dlq_group``. A second topic of the same name ``orders_eu`` becomes ``orders_eu_2``. RocketMQ's system
-    topics have no view. A view reads the messages at the time of a query. For new topics, call this again. The options,
-    with any secrets, are part of the views, so a persistent catalog stores them too. The tables behind the views are in
-    ``rocketmq_tables``.
+    topics have a view if the options choose them. A view reads the messages at the time of a query. For new topics,
+    call this again. The options, with any secrets, are part of the views, so a persistent catalog stores them too. The
+    tables behind the views are in ``rocketmq_tables``.
     """
     parsed = parse(options)
-    topics = sorted({queue.topic for queue in open_origin(parsed).bounds()})
-    names = table_names(topic for topic in topics if not is_system_topic(topic))
+    names = table_names(sorted({queue.topic for queue in open_origin(parsed).bounds()}))
     tables = f"{database}_tables"
     for each in (database, tables):
         spark.sql(f"CREATE DATABASE IF NOT EXISTS {_quoted(each)}")

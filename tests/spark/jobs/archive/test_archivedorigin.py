@@ -16,6 +16,7 @@ from pyspark.sql import SparkSession
 
 from firearrow.client.queues import Bound, Queue, Span
 from firearrow.errors import ConfigError, DataLost
+from firearrow.message.names import is_system_topic
 from firearrow.spark.jobs.archive.archivedorigin import ArchivedOrigin
 from firearrow.spark.jobs.archive.archiving import ArchiveSettings, archive, source
 from firearrow.spark.jobs.archive.compaction import compact
@@ -236,11 +237,15 @@ def test_a_store_and_its_archive_in_sql(spark: SparkSession, tmp_path: Path) -> 
     opener, settings = source({"path": str(store), "maxOffsetsPerTrigger": "300"})
     with suppress(InterruptedError):
         archive(Inline(), opener, Archive(root), settings, on_step=_Stop().second)
-    reader = spark.read.format("rocketmq").option("archive", str(root))
+    reader = spark.read.format("rocketmq").option("systemTopics", "true").option("archive", str(root))
     rows = reader.load(str(store)).select("msgId", "topic", "queueId", "queueOffset").collect()
-    alone = spark.read.format("rocketmq").load(str(store)).select("msgId").collect()
+    alone = spark.read.format("rocketmq").option("systemTopics", "true").load(str(store)).select("msgId").collect()
     assert Counter(row.msgId for row in rows) == Counter(row.msgId for row in alone)
     assert len(rows) >= len(expected("file-cq-clean"))
+    of_users = spark.read.format("rocketmq").option("archive", str(root)).load(str(store)).select("msgId", "topic")
+    assert Counter(of_users.collect()) == Counter(
+        (row.msgId, row.topic) for row in rows if not is_system_topic(row.topic)
+    )
 
 
 class _Stop:

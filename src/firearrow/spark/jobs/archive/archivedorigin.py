@@ -345,5 +345,5 @@ def live_options(options: Options) -> Options:
     choice = options.choice
     if choice.subscribe:
         pattern = "|".join(re.escape(topic) for topic in choice.subscribe)
-        choice = replace(choice, subscribe=(), pattern=pattern)
+        choice = replace(choice, subscribe=(), pattern=pattern, system_topics=True)
     return replace(options, choice=choice, place=replace(options.place, archive=None))

@@ -58,7 +58,7 @@ from firearrow.spark.jobs.archive.progress import (
     numbers_of_offsets,
 )
 from firearrow.spark.jobs.workers import Workers
-from firearrow.spark.options import parse
+from firearrow.spark.options import parse, with_system_topics
 from firearrow.spark.planning.losses import lost_spans
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.marks import ResumePoint
@@ -144,7 +144,7 @@ def source(options: Mapping[str, str]) -> tuple[Source, ArchiveSettings]:
     The CRCs of bodies are checked unless ``verifyCrc=false``, because archived messages cannot be compared with their
     log for ever. Raises ConfigError for options that would leave messages out of queues.
     """
-    parsed = parse({"verifycrc": "true", **{name.lower(): text for name, text in options.items()}})
+    parsed = parse({"verifyCrc": "true", **with_system_topics(options)})
     require_streamable(parsed)
     for name, value in (("tags", parsed.choice.tags), ("keys", parsed.choice.keys)):
         if value:

@@ -12,7 +12,7 @@ from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 from pyspark.sql.types import StructType
 
 from firearrow.config.kinds import MiB
-from firearrow.spark.options import Options, parse
+from firearrow.spark.options import Options, parse, with_system_topics
 from firearrow.spark.planning.stores import open_stores
 from firearrow.spark.source.datasource import RocketMQSource
 from firearrow.spark.source.files import FileOrigin
@@ -26,14 +26,14 @@ _BOUNDS = pa.schema(
 
 
 class Reader:
-    """Reader of the tables of one place; ``options`` go to the format ``rocketmq``.
+    """Reader of the tables of one place, with the broker's own topics; ``options`` go to the format ``rocketmq``.
 
     This process reads a small place at once, not when a query runs.
     """
 
     def __init__(self, spark: SparkSession, options: Mapping[str, str]) -> None:
         self.spark = spark
-        self.options: dict[str, str] = dict(options)
+        self.options: dict[str, str] = with_system_topics(options) if options else {}
 
     def table(self, name: str, columns: Iterable[str] | None = None, **more: str) -> DataFrame:
         """Return a table, or some of its columns; columns that are not requested are not built."""

@@ -17,7 +17,7 @@ from firearrow.errors import ConfigError
 from firearrow.spark.jobs.archive.archiving import Source
 from firearrow.spark.jobs.archive.delta import Archive, DataFile
 from firearrow.spark.jobs.archive.fileplace import FilePlace
-from firearrow.spark.options import Options, Range, parse
+from firearrow.spark.options import Options, Range, parse, with_system_topics
 from firearrow.spark.source.opening import open_origin
 from firearrow.spark.tables import MESSAGES
 
@@ -144,7 +144,7 @@ class OriginMessages:
         Bodies are read in their stored form, compressed or not. Raises ConfigError for options that choose messages by
         anything but their queues.
         """
-        parsed = parse(options)
+        parsed = parse(with_system_topics(options))
         require_queues(parsed)
         reading = replace(parsed.reading, decompress=False)
         messages = cls.of(functools.partial(open_origin, replace(parsed, reading=reading)))
