@@ -67,7 +67,7 @@ def main() -> None:
 
 
 def seen(spark: SparkSession) -> dict[str, Any]:
-    """The Python, package and variables of executors."""
+    """The Python, package and variables of two executors."""
 
     def look(_: Iterable[int]) -> Iterator[list[str | None]]:
         variables = map(os.environ.get, ("AWS_SECRET_ACCESS_KEY", "AWS_ENDPOINT_URL"))
@@ -75,7 +75,8 @@ def seen(spark: SparkSession) -> dict[str, Any]:
 
     java: Any = spark.sparkContext._jvm
     command = Path(f"/proc/{java.java.lang.ProcessHandle.current().pid()}/cmdline").read_text()
-    found = spark.sparkContext.parallelize(range(2), 2).mapPartitions(look).collect()
+    together = spark.sparkContext.parallelize(range(2), 2).barrier()  # on two executors, as each has one core
+    found = together.mapPartitions(look).collect()
     return {"executors": sorted(found), "command": command}
 
 
@@ -182,10 +183,31 @@ def large_report(spark: SparkSession, words: Sequence[str]) -> None:
         spark.conf.set(name, value)
 
 
-def repaired(spark: SparkSession, store: str, to: str) -> int:
-    """Rebuild the queues and the index of a store; give the number of findings in it."""
-    rebuilt(spark, store, to=Path(to), order=Order(stretch_bytes=STRETCH_BYTES))
-    return len(verdict_of(spark, store).findings)
+def repaired(spark: SparkSession, store: str, to: str, meeting: str) -> list[int]:
+    """Rebuild the queues and the index of a store; give the number of findings in it, and that of the jobs in which
+    two executors met in a new directory ``meeting``."""
+    run = workers_of_jobs.SparkWorkers.run
+    met = itertools.count()
+
+    def meeting_run(self: workers_of_jobs.SparkWorkers, work: Callable[[P], R], pieces: Sequence[P]) -> list[R]:
+        if len(pieces) < 2:
+            return run(self, work, pieces)
+        place = Path(meeting) / str(next(met))
+        place.mkdir(parents=True)
+        return run(self, partial(_meet_and_work, place, work), pieces)
+
+    with _changed(workers_of_jobs.SparkWorkers, "run", meeting_run):
+        rebuilt(spark, store, to=Path(to), order=Order(stretch_bytes=STRETCH_BYTES))
+        findings = len(verdict_of(spark, store).findings)
+    return [findings, next(met)]
+
+
+def _meet_and_work(place: Path, work: Callable[[P], R], piece: P) -> R:
+    """Do a piece once a second executor has begun one, which it must: each has one core."""
+    (place / str(os.getppid())).touch()  # the daemon of this executor's workers
+    while len(list(place.iterdir())) < 2:
+        Event().wait(0.05)
+    return work(piece)
 
 
 def _totals(messages: DataFrame) -> Totals:
