@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.spark.planning import commitlogorder
-from firearrow.spark.planning.commitlogorder import EntriesInOrder
+from firearrow.spark.planning.commitlogorder import EntriesInOrder, Wanted
 from firearrow.store.reading.entries import Entries
 
 Row = tuple[int, int, int, int]
@@ -16,17 +16,16 @@ Row = tuple[int, int, int, int]
 
 def in_order(rows: list[list[tuple[int, int]]]) -> EntriesInOrder:
     """Of each part its places and sizes."""
-    return EntriesInOrder(
-        [
-            Entries(
-                np.arange(len(part)),
-                np.array([place for place, _ in part], np.int64),
-                np.array([size for _, size in part], np.int64),
-                np.zeros(len(part), np.int64),
-            )
-            for part in rows
-        ]
-    )
+    parts = [
+        Entries(
+            np.arange(len(part)),
+            np.array([place for place, _ in part], np.int64),
+            np.array([size for _, size in part], np.int64),
+            np.zeros(len(part), np.int64),
+        )
+        for part in rows
+    ]
+    return EntriesInOrder(Wanted.of(parts))
 
 
 def read(entries: EntriesInOrder) -> list[list[Row]]:

@@ -9,7 +9,7 @@ import struct
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,7 @@ from firearrow.client.queues import Span
 from firearrow.errors import ConfigError, CorruptStore, DataLost
 from firearrow.message.sysflag import COMPRESSED
 from firearrow.spark.options import parse
+from firearrow.spark.planning import shortqueues
 from firearrow.spark.source.datasource import MessageReader
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.filters import NumberSet, PushedFilters
@@ -35,6 +36,14 @@ from tests.spark import logs, oracle
 
 EXAMPLES = settings.default.max_examples // 2 if settings.default else 50
 WITH_MAP = MESSAGES.set(MESSAGES.get_field_index("properties"), pa.field("properties", PROPERTIES_MAP))
+
+
+@pytest.fixture(scope="module", autouse=True, params=[0, 1 << 50], ids=["by-queues", "by-log"])
+def in_both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Tasks open their queues, or look for the entries in the log."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shortqueues, "QUEUE_BYTES", request.param)
+        yield
 
 
 def read(

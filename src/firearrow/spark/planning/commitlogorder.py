@@ -32,17 +32,28 @@ class Wanted(NamedTuple):
         """The chosen entries."""
         return Wanted(*(column[chosen] for column in self))
 
+    def and_then(self, *others: Wanted) -> Wanted:
+        """These and other entries."""
+        return Wanted(*map(np.concatenate, zip(self, *others, strict=True)))
+
+    @classmethod
+    def of(cls, parts: Sequence[Entries], first: int = 0) -> Wanted:
+        """The entries of parts of a task, whose numbers count from ``first`` on."""
+        numbered = (
+            cls(part.queue_offset, part.physical_offset, part.size, np.full(len(part.size), number))
+            for number, part in enumerate(parts, first)
+        )
+        return NOTHING_WANTED.and_then(*numbered)
+
+
+NOTHING_WANTED: Final = Wanted(*(np.empty(0, np.int64) for _ in Wanted._fields))
+
 
 class EntriesInOrder:
-    """Entries in the order of their places. ``parts`` are the entries of the task's parts."""
+    """Entries in the order of their places."""
 
-    def __init__(self, parts: Sequence[Entries]) -> None:
-        self._all = Wanted(
-            np.concatenate([part.queue_offset for part in parts]),
-            np.concatenate([part.physical_offset for part in parts]),
-            np.concatenate([part.size for part in parts]),
-            np.repeat(np.arange(len(parts)), [len(part.size) for part in parts]),
-        )
+    def __init__(self, wanted: Wanted) -> None:
+        self._all = wanted
         places = self._all.physical_offset
         low, high = (int(places.min()), int(places.max())) if len(places) else (0, 0)
         self._low = low

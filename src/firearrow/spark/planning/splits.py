@@ -8,23 +8,24 @@ queues are read.
 Stores of a million queues and 100,000 files are possible (docs/scale.md). A queue is opened when its turn comes,
 not before: a process may map 65,530 files. It goes directly from one task with its messages to the next. So the cost
 grows with the queues and the parts, not with their product. The places of short queues are kept from the first look, as
-many as `KEPT_MAX`: with few messages in each queue, most of the time goes into opening them.
+many as `KEPT_MAX`: with few messages in each queue, most of the time goes into opening them. A task of very many of
+these need not open them again (``firearrow.spark.planning.logentries``).
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 
 from firearrow.client.queues import Span
+from firearrow.message.names import is_lmq
+from firearrow.spark.planning.logentries import Part
+from firearrow.spark.planning.shortqueues import Places, ShortQueues, Task
+from firearrow.store.reading.batchqueues import BatchQueue
 from firearrow.store.reading.entries import Queue, QueueKey
-from firearrow.store.scan import Ints
-
-Part = tuple[str, int, int, int]
-"""Topic, queue id, first queue offset, and the queue offset after the last."""
 
 OpenQueue = Callable[[QueueKey], Queue]
 
@@ -36,55 +37,56 @@ _SAMPLES_OF_TASK: Final = 2  # where there are more tasks than samples
 _OVER: Final = 8  # a task may be an eighth larger: 257 MiB are two tasks of 128, not three of 86
 
 
-class _Places(NamedTuple):
-    """Queue offsets of entries, and the places and sizes of their records.
-
-    There are no tag codes: they would keep the queue's file mapped.
-    """
-
-    queue_offset: Ints
-    place: Ints
-    size: Ints
-
-
 class _Looks:
     """Looks at queues, of which short ones are read once."""
 
     def __init__(self, open_queue: OpenQueue) -> None:
         self.open: Final = open_queue
-        self._kept: dict[tuple[QueueKey, Span], _Places] = {}
+        self.kept: Final[dict[tuple[QueueKey, Span], Places]] = {}
+        self._batches: set[QueueKey] = set()
         self._room = KEPT_MAX
 
-    def short(self, key: QueueKey, span: Span) -> _Places | None:
+    def short(self, key: QueueKey, span: Span) -> Places | None:
         """All entries of a short span; None for a long one, or if too many are kept already."""
-        kept = self._kept.get((key, span))
+        kept = self.kept.get((key, span))
         if kept is None and span.end - span.start <= min(SHORT_MAX, self._room):
-            kept = self._kept[key, span] = _Places(
-                *self.open(key).entries(*span)[:3]
-            )  # no tag code: its file is mapped
+            queue = self.open(key)
+            kept = self.kept[key, span] = Places(*queue.entries(*span)[:3])  # no tag code: its file is mapped
             self._room -= len(kept.size)
+            if isinstance(queue, BatchQueue):
+                self._batches.add(key)
         return kept
 
-    def every(self, step: int, key: QueueKey, span: Span, start: int) -> _Places:
+    def is_unlike(self, key: QueueKey) -> bool:
+        """Tell whether the records of a short queue are not as its entries."""
+        return key in self._batches or is_lmq(key[0])
+
+    def every(self, step: int, key: QueueKey, span: Span, start: int) -> Places:
         """Every ``step``-th entry of a span from an offset on."""
         kept = self.short(key, span)
         if kept is None:
-            return _Places(*self.open(key).entries(start, span.end, step)[:3])
+            return Places(*self.open(key).entries(start, span.end, step)[:3])
         rows = (kept.queue_offset >= start) & ((kept.queue_offset - start) % step == 0)
-        return _Places(*(column[rows] for column in kept))
+        return Places(*(column[rows] for column in kept))
 
 
-def cut(
-    open_queue: OpenQueue, spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int
-) -> list[list[Part]]:
-    """The parts of queues that each task reads; no part and no task is empty."""
+def cut(open_queue: OpenQueue, spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int) -> list[Task]:
+    """The tasks that read some spans of queues; none is empty."""
     spans = [(key, span) for key, span in spans if span.end > span.start]
     looks = _Looks(open_queue)
     bounds = _boundaries(looks, spans, split_bytes, splits_min)
-    tasks: dict[int, list[Part]] = {}
+    short = ShortQueues()
+    others: dict[int, list[Part]] = {}
     for key, span in spans:
-        for number, start, end in _cut_queue(looks, key, span, bounds):
-            tasks.setdefault(number, []).append((*key, start, end))
+        kept = looks.short(key, span) if bounds else looks.kept.get((key, span))
+        if kept is not None and len(kept.place):
+            short.add(key, span, kept, is_unlike=looks.is_unlike(key))
+            continue
+        for number, start, end in [(0, *span)] if kept is not None else _cut_queue(looks, key, span, bounds):
+            others.setdefault(number, []).append((*key, start, end))
+    tasks = short.tasks(bounds)
+    for number, parts in others.items():
+        tasks.setdefault(number, Task([])).parts.extend(parts)
     return [tasks[number] for number in sorted(tasks)]
 
 
@@ -92,9 +94,6 @@ def _cut_queue(looks: _Looks, key: QueueKey, span: Span, bounds: Sequence[int]) 
     """The parts of a queue: number of the task, and begin and end as queue offsets."""
     if not bounds:
         yield 0, *span
-        return
-    if (kept := looks.short(key, span)) is not None:
-        yield from _cut_short(kept, span, bounds)
         return
     queue = looks.open(key)
     start, number = span.start, 0
@@ -104,17 +103,6 @@ def _cut_queue(looks: _Looks, key: QueueKey, span: Span, bounds: Sequence[int]) 
         if end > start:
             yield number, start, end
         start, number = end, number + 1
-
-
-def _cut_short(kept: _Places, span: Span, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
-    """The same for a queue whose entries are known. Lost messages stay with those before them."""
-    if not len(kept.place):
-        yield 0, *span
-        return
-    task = np.searchsorted(bounds, kept.place, side="right")
-    begins = np.flatnonzero(np.diff(task, prepend=-1))
-    starts = [span.start, *kept.queue_offset[begins[1:]].tolist()]
-    yield from zip(task[begins].tolist(), starts, [*starts[1:], span.end], strict=True)
 
 
 def _boundaries(looks: _Looks, spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int) -> list[int]:
@@ -139,7 +127,7 @@ def _boundaries(looks: _Looks, spans: Sequence[tuple[QueueKey, Span]], split_byt
     return [int(offset) for offset in chosen if offset > place[0]]
 
 
-def _samples(looks: _Looks, spans: Sequence[tuple[QueueKey, Span]], step: int) -> Iterator[_Places]:
+def _samples(looks: _Looks, spans: Sequence[tuple[QueueKey, Span]], step: int) -> Iterator[Places]:
     """Every ``step``-th entry of the spans, as if these were one: a queue that has none of them is not opened."""
     skip = 0
     for key, span in spans:

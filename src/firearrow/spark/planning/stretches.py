@@ -59,12 +59,14 @@ def walk(storage: Storage, stretch: LogStretch, *, skip: bool) -> Iterator[Recor
         return None if stop is Stop.BLANK else _behind(storage, stretch, at, stop, skip)
 
     counting = partial(_finished, stretch)
-    reached, stop = yield from runs(_look(storage, file), first, end, on_stop, counting)
+    reached, stop = yield from runs(look_at(storage, file), first, end, on_stop, counting)
     if reached is not None and stop is not Stop.BLANK and not skip:
         _require_meeting(storage, stretch, reached)
 
 
-def _look(storage: Storage, file: StoreFile) -> Look:
+def look_at(storage: Storage, file: StoreFile) -> Look:
+    """A view of the bytes of a file of the log, for ``runs``."""
+
     def look(at: int) -> tuple[Buffer, int]:
         place = at - file.base
         return storage.window(file.path, place, place + WINDOW_BYTES), at
@@ -110,7 +112,7 @@ def _comes(storage: Storage, stretch: LogStretch, at: int) -> bool:
     of a large piece after all others, and the broker may have to wait in between.
     """
     for _ in range(_LOOKS):
-        found, _ = next(pieces(_look(storage, stretch.file), at, at + 1))
+        found, _ = next(pieces(look_at(storage, stretch.file), at, at + 1))
         if len(_finished(stretch, found)):
             return True
         _pause()

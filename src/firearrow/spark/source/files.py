@@ -24,9 +24,9 @@ from firearrow.message.names import SCHEDULE_TOPIC, is_lmq, tag_code
 from firearrow.spark.columns.recordbatches import Batches, Parts, QueueBatches
 from firearrow.spark.options import Options, Range
 from firearrow.spark.planning import splits
-from firearrow.spark.planning.commitlogorder import EntriesInOrder
+from firearrow.spark.planning.commitlogorder import NOTHING_WANTED, EntriesInOrder, Wanted
+from firearrow.spark.planning.logentries import LogEntries, Part, entries_in_log
 from firearrow.spark.planning.losses import lost
-from firearrow.spark.planning.splits import Part
 from firearrow.spark.planning.stores import Store, StoredTimes, last_place, open_stores
 from firearrow.spark.planning.stretches import LogStretch, walk
 from firearrow.spark.source.filters import PushedFilters
@@ -61,6 +61,7 @@ class QueuePartition(InputPartition):
     broker: str
     parts: list[Part]
     extent: Extent | None = None  # the undispatched part of the log
+    log: LogEntries | None = None  # shows the entries of the first parts, perhaps
 
 
 @dataclass
@@ -276,10 +277,17 @@ class FileOrigin:
             needed = [(key, part) for key, span in of_broker for part in self._needed(store, key, span)]
             parts_min = -(-(reading.partitions_min or 1) // len(by_broker))
             tasks += [
-                QueuePartition(store.root, broker, parts, store.extent(parts))
-                for parts in splits.cut(store.queues.open, needed, reading.split_bytes, parts_min)
+                QueuePartition(store.root, broker, parts, store.extent(parts), log if self._takes_all else None)
+                for parts, log in splits.cut(store.queues.open, needed, reading.split_bytes, parts_min)
             ]
         return tasks
+
+    @property
+    def _takes_all(self) -> bool:
+        """Tell whether a task takes all entries of its parts, see ``_chosen``."""
+        narrow = self.narrow
+        has_tags = narrow.tags is not None or self.options.choice.tags
+        return narrow.queue_offset.is_all and narrow.physical_offset.is_all and not has_tags
 
     def _needed(self, store: Store, key: QueueKey, span: Span) -> list[Span]:
         """Return the parts of a span that a query needs."""
@@ -411,27 +419,40 @@ class FileOrigin:
         lost(self.options.reading, what, cause)
 
     def _read_queues(self, task: QueuePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        extent = task.extent or NO_EXTENT
-        store = _seen(Store(task.root, task.broker, self.options.reading, extent))
-        try:
-            queues = store.queues
-        except FileNotFoundError as error:  # undispatched messages of the log
-            self._lost(f"{error.filename} is gone", error)
+        store = _store_of(task, self.options)
+        in_log = task.log and entries_in_log(store.storage, store.log.files, task.log, task.parts)
+        if task.log and in_log is None:
+            store = _store_of(task, self.options)  # its files may have gone meanwhile
+        known = task.log.parts if task.log and in_log else 0
+        opened = self._opened(store, task.parts[known:])
+        if opened is None:
             return
-        found: list[Entries] = []
-        are_batches: list[bool] = []
-        for part in task.parts:  # one is open at a time: a process may map 65,530 files
-            queue = queues.open(part[:2])
-            found.append(self._entries(store, part, queue))
-            are_batches.append(isinstance(queue, BatchQueue))
-        wanted = EntriesInOrder(found)
+        found, are_batches = opened
+        wanted = EntriesInOrder((in_log or NOTHING_WANTED).and_then(Wanted.of(found, known)))
         batches = QueueBatches(self.options, self.narrow, schema, store)
-        parts = Parts(task.parts, are_batches)
+        parts = Parts(task.parts, [False] * known + are_batches)
         for file, some in self._by_file(store, wanted, task.parts):
             try:
                 yield from batches.of_queues(file, some, parts)
             except FileNotFoundError as error:
                 self._lost(f"{store.root}/{file.path} is gone", error)
+
+    def _opened(self, store: Store, parts: Sequence[Part]) -> tuple[list[Entries], list[bool]] | None:
+        """Return the wanted entries of each part, and which parts are of queues of batches; None where all are lost."""
+        found: list[Entries] = []
+        are_batches: list[bool] = []
+        if not parts:
+            return found, are_batches
+        try:
+            queues = store.queues
+        except FileNotFoundError as error:  # undispatched messages of the log
+            self._lost(f"{error.filename} is gone", error)
+            return None
+        for part in parts:  # one is open at a time: a process may map 65,530 files
+            queue = queues.open(part[:2])
+            found.append(self._entries(store, part, queue))
+            are_batches.append(isinstance(queue, BatchQueue))
+        return found, are_batches
 
     def _entries(self, store: Store, part: Part, queue: EntryQueue) -> Entries:
         """Return the entries of a part that a query can want, without their tag codes.
@@ -506,6 +527,10 @@ class FileOrigin:
             damaged += len(wrong)
         if gone := len(behind) - damaged:
             self._lost(f"the log in {store.root} ends at {log_end}, and {gone} of them were behind")
+
+
+def _store_of(task: QueuePartition, options: Options) -> Store:
+    return _seen(Store(task.root, task.broker, options.reading, task.extent or NO_EXTENT))
 
 
 def _seen(store: Store) -> Store:
