@@ -19,7 +19,7 @@ from firearrow.spark.options import parse
 from firearrow.spark.planning import shortqueues, splits
 from firearrow.spark.planning.commitlogorder import EntriesInOrder, Wanted
 from firearrow.spark.planning.logentries import entries_in_log
-from firearrow.spark.planning.splits import cut
+from firearrow.spark.planning.splits import Looks, cut
 from firearrow.spark.source.datasource import MessageReader
 from firearrow.spark.tables import MESSAGES
 from firearrow.store.reading.entries import QueueKey
@@ -77,7 +77,7 @@ def test_the_log_shows_the_entries_of_the_queues(sent: list[logs.Sent], split: i
         counts = logs.write(Path(home) / "s", sent)
         storage = LocalStorage(f"{home}/s")
         queues = FileQueues(storage)
-        tasks = cut(queues.open, [(key, Span(0, count)) for key, count in counts.items()], split, 1)
+        tasks = cut(Looks(queues.open), [(key, Span(0, count)) for key, count in counts.items()], split, 1)
         for parts, log in tasks:
             assert log is not None
             assert log.parts == len(parts)

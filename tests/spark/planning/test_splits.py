@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from firearrow.client.queues import Span
 from firearrow.spark.planning import splits
-from firearrow.spark.planning.splits import cut
+from firearrow.spark.planning.splits import Looks, cut
 from firearrow.store.reading.entries import Queue, QueueKey
 from firearrow.store.reading.queues import FileQueues
 from firearrow.store.reading.storage import LocalStorage
@@ -27,7 +27,7 @@ def test_tasks_cover_every_entry_once(sent: list[logs.Sent], split: int, least: 
         opened = {key: queues.open(key) for key in queues.keys_of(None)}
         assert {key: queue.span[1] for key, queue in opened.items()} == counts
         spans = [(key, Span(0, count)) for key, count in counts.items()]
-        tasks = cut(opened.__getitem__, spans, split, least)
+        tasks = cut(Looks(opened.__getitem__), spans, split, least)
         assert all(part[2] < part[3] for task in tasks for part in task.parts)
         covered = sorted(
             (topic, queue_id, number)
@@ -58,10 +58,10 @@ def test_short_queues_are_opened_once_and_cut_like_others(
             opened[key] += 1
             return queues.open(key)
 
-        tasks = cut(open_queue, spans, split, least)
+        tasks = cut(Looks(open_queue), spans, split, least)
         assert set(opened.values()) <= {1}
         patch.setattr(splits, "KEPT_MAX", 0)
-        others = cut(open_queue, spans, split, least)
+        others = cut(Looks(open_queue), spans, split, least)
         assert [sorted(task.parts) for task in others] == [sorted(task.parts) for task in tasks]
 
 
@@ -72,7 +72,7 @@ def test_tasks_are_even_where_only_one_queue_of_many_is_read(tmp_path: Path) -> 
     queue = queues.open(("t3", 0))
     entries = queue.entries(0, 400)
     total = int(entries.size.sum())
-    tasks = cut(lambda _: queue, [(("t3", 0), Span(0, 400))], total // 8 + 1, 1)
+    tasks = cut(Looks(lambda _: queue), [(("t3", 0), Span(0, 400))], total // 8 + 1, 1)
     sizes = [int(queue.entries(*part[2:]).size.sum()) for task in tasks for part in task.parts]
     assert len(sizes) == 8
     assert max(sizes) < 1.1 * total / 8
@@ -83,5 +83,5 @@ def test_a_little_more_than_a_split_makes_no_other_task(splits: float, tasks: in
     logs.write(tmp_path / "s", [logs.Sent("T", 0, b"x" * 100)] * 1000, 1 << 20)
     queue = FileQueues(LocalStorage(str(tmp_path / "s"))).open(("T", 0))
     total = int(queue.entries(0, 1000).size.sum())
-    found = cut(lambda _: queue, [(("T", 0), Span(0, 1000))], int(total / splits), 1)
+    found = cut(Looks(lambda _: queue), [(("T", 0), Span(0, 1000))], int(total / splits), 1)
     assert len(found) == tasks

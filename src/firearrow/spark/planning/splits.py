@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from firearrow.client.queues import Span
 from firearrow.message.names import is_lmq
@@ -34,28 +35,46 @@ SHORT_MAX: Final = 256  # messages of a queue that is read as a whole
 KEPT_MAX: Final = 2_000_000
 TASKS_MAX: Final = 100_000  # in larger stores tasks are larger: Spark's driver keeps each of them
 _SAMPLES_OF_TASK: Final = 2  # where there are more tasks than samples
+_NO_SPAN: Final = Span(0, 0)
 _OVER: Final = 8  # a task may be an eighth larger: 257 MiB are two tasks of 128, not three of 86
 
 
-class _Looks:
-    """Looks at queues, of which short ones are read once."""
+class Looks:
+    """Looks at queues, of which short ones are read once. A queue's entries do not change."""
 
     def __init__(self, open_queue: OpenQueue) -> None:
         self.open: Final = open_queue
-        self.kept: Final[dict[tuple[QueueKey, Span], Places]] = {}
+        self._kept: dict[QueueKey, tuple[Span, Places]] = {}
         self._batches: set[QueueKey] = set()
         self._room = KEPT_MAX
 
+    def keep(self, key: QueueKey, span: Span, queue: Queue) -> None:
+        """Keep the entries of an open queue if its span is short."""
+        if span.end - span.start > min(SHORT_MAX, self._room):
+            return
+        places = Places(*queue.entries(*span)[:3])  # no tag code: its file is mapped
+        self._kept[key] = span, places
+        self._room -= len(places.size)
+        if isinstance(queue, BatchQueue):
+            self._batches.add(key)
+
+    def kept(self, key: QueueKey, span: Span) -> Places | None:
+        """The entries of a span if they are kept."""
+        known, places = self._kept.get(key, (_NO_SPAN, None))
+        if places is None or known == span:
+            return places
+        if not known.start <= span.start <= span.end <= known.end:
+            return None
+        rows = slice(*places.queue_offset.searchsorted(span).tolist())
+        return Places(*(column[rows] for column in places))
+
     def short(self, key: QueueKey, span: Span) -> Places | None:
         """All entries of a short span; None for a long one, or if too many are kept already."""
-        kept = self.kept.get((key, span))
-        if kept is None and span.end - span.start <= min(SHORT_MAX, self._room):
-            queue = self.open(key)
-            kept = self.kept[key, span] = Places(*queue.entries(*span)[:3])  # no tag code: its file is mapped
-            self._room -= len(kept.size)
-            if isinstance(queue, BatchQueue):
-                self._batches.add(key)
-        return kept
+        found = self.kept(key, span)
+        if found is None and span.end - span.start <= min(SHORT_MAX, self._room):
+            self.keep(key, span, self.open(key))
+            found = self.kept(key, span)
+        return found
 
     def is_unlike(self, key: QueueKey) -> bool:
         """Tell whether the records of a short queue are not as its entries."""
@@ -66,19 +85,21 @@ class _Looks:
         kept = self.short(key, span)
         if kept is None:
             return Places(*self.open(key).entries(start, span.end, step)[:3])
-        rows = (kept.queue_offset >= start) & ((kept.queue_offset - start) % step == 0)
+        if len(kept.place) == span.end - span.start:
+            rows: slice | npt.NDArray[np.bool_] = slice(start - span.start, None, step)
+        else:
+            rows = (kept.queue_offset >= start) & ((kept.queue_offset - start) % step == 0)
         return Places(*(column[rows] for column in kept))
 
 
-def cut(open_queue: OpenQueue, spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int) -> list[Task]:
+def cut(looks: Looks, spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int) -> list[Task]:
     """The tasks that read some spans of queues; none is empty."""
     spans = [(key, span) for key, span in spans if span.end > span.start]
-    looks = _Looks(open_queue)
     bounds = _boundaries(looks, spans, split_bytes, splits_min)
     short = ShortQueues()
     others: dict[int, list[Part]] = {}
     for key, span in spans:
-        kept = looks.short(key, span) if bounds else looks.kept.get((key, span))
+        kept = looks.short(key, span) if bounds else looks.kept(key, span)
         if kept is not None and len(kept.place):
             short.add(key, span, kept, is_unlike=looks.is_unlike(key))
             continue
@@ -90,7 +111,7 @@ def cut(open_queue: OpenQueue, spans: Sequence[tuple[QueueKey, Span]], split_byt
     return [tasks[number] for number in sorted(tasks)]
 
 
-def _cut_queue(looks: _Looks, key: QueueKey, span: Span, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+def _cut_queue(looks: Looks, key: QueueKey, span: Span, bounds: Sequence[int]) -> Iterator[tuple[int, int, int]]:
     """The parts of a queue: number of the task, and begin and end as queue offsets."""
     if not bounds:
         yield 0, *span
@@ -105,7 +126,7 @@ def _cut_queue(looks: _Looks, key: QueueKey, span: Span, bounds: Sequence[int]) 
         start, number = end, number + 1
 
 
-def _boundaries(looks: _Looks, spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int) -> list[int]:
+def _boundaries(looks: Looks, spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int) -> list[int]:
     """Physical offsets that cut the wanted messages into pieces of about equal size."""
     step = max(1, sum(span.end - span.start for _, span in spans) // SAMPLES_MAX)
     while True:
@@ -127,7 +148,7 @@ def _boundaries(looks: _Looks, spans: Sequence[tuple[QueueKey, Span]], split_byt
     return [int(offset) for offset in chosen if offset > place[0]]
 
 
-def _samples(looks: _Looks, spans: Sequence[tuple[QueueKey, Span]], step: int) -> Iterator[Places]:
+def _samples(looks: Looks, spans: Sequence[tuple[QueueKey, Span]], step: int) -> Iterator[Places]:
     """Every ``step``-th entry of the spans, as if these were one: a queue that has none of them is not opened."""
     skip = 0
     for key, span in spans:

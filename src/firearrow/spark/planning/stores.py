@@ -317,8 +317,11 @@ class Store(StoreFiles[Storage]):
         def end_of(key: QueueKey) -> int:
             return ends[key] if key in ends else stored.open(key).span[1]
 
-        for key in self._chosen(ahead.keys, options):
+        last_offsets = ahead.last_offsets
+        for key in self._chosen(last_offsets, options):
             end = end_of(key)
+            if last_offsets[key] < end:
+                continue
             units = ahead.of(key, end)
             if len(units) and (end or has_none):
                 units = units[units["physical_offset"] >= record_end(stored.open(key))]

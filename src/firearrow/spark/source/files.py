@@ -98,7 +98,8 @@ class FileOrigin:
         return self._bounds()
 
     def _bounds(self) -> Mapping[Queue, Bound]:
-        for seen in ("_times", "_queues"):  # queues may have grown or gone since
+        is_first = "_looks" not in self.__dict__  # a plan follows; a stream looks more often than it plans
+        for seen in ("_times", "_queues", "_looks"):  # queues may have grown or gone since
             self.__dict__.pop(seen, None)
         stores = open_stores(self.options, self.__dict__.pop("stores", {}).values())
         self.stores = {store.broker: store for store in stores}
@@ -106,12 +107,15 @@ class FileOrigin:
         for broker, store in self.stores.items():
             ends: dict[QueueKey, int] = {}
             log_start = store.log_start
+            looks = self._looks[broker] = splits.Looks(store.queues.open)
             for key in store.queue_keys(self.options):
                 if self._is_wanted(*key):
                     stored = store.queues.open(key)
                     first, end = stored.span_from(log_start)
                     found[Queue(key[0], broker, key[1])] = Bound(first, end, last_place(stored, end))
                     ends[key] = end
+                    if is_first:
+                        looks.keep(key, Span(first, end), stored)
             self.require_whole(store, ends)
         self._require_topics({queue.topic for queue in found})
         self._require_assigned(found)
@@ -227,6 +231,11 @@ class FileOrigin:
         return {}
 
     @cached_property
+    def _looks(self) -> dict[str, splits.Looks]:
+        """Looks at the queues of each store, which a plan continues."""
+        return {}
+
+    @cached_property
     def _times(self) -> dict[str, StoredTimes]:
         return {}
 
@@ -275,10 +284,11 @@ class FileOrigin:
         for broker, of_broker in by_broker.items():
             store = self.stores[broker]
             needed = [(key, part) for key, span in of_broker for part in self._needed(store, key, span)]
+            looks = self._looks.get(broker) or splits.Looks(store.queues.open)
             parts_min = -(-(reading.partitions_min or 1) // len(by_broker))
             tasks += [
                 QueuePartition(store.root, broker, parts, store.extent(parts), log if self._takes_all else None)
-                for parts, log in splits.cut(store.queues.open, needed, reading.split_bytes, parts_min)
+                for parts, log in splits.cut(looks, needed, reading.split_bytes, parts_min)
             ]
         return tasks
 

@@ -62,6 +62,16 @@ class EntriesAhead:
         there = set(np.unique(self._kept.rows()[1]).tolist())
         return [key for key, number in self._kept.numbers.items() if number in there]
 
+    @property
+    def last_offsets(self) -> dict[QueueKey, int]:
+        """The queues that have such entries, with the highest queue offset of these."""
+        units, numbers = self._kept.rows()
+        if not len(units):
+            return {}
+        there, begins = np.unique(numbers, return_index=True)
+        highest = dict(zip(there.tolist(), np.maximum.reduceat(units["queue_offset"], begins).tolist(), strict=True))
+        return {key: highest[number] for key, number in self._kept.numbers.items() if number in highest}
+
     def of(self, key: QueueKey, queue_offset: int = 0) -> Units:
         """The entries of a queue from a queue offset on.
 
