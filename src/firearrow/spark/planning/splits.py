@@ -31,8 +31,9 @@ from firearrow.store.reading.entries import Queue, QueueKey
 OpenQueue = Callable[[QueueKey], Queue]
 
 SAMPLES_MAX: Final = 65_536
-SHORT_MAX: Final = 256  # messages of a queue that is read as a whole
-KEPT_MAX: Final = 2_000_000
+SHORT_MAX: Final = 1024  # messages of a queue that is read as a whole
+KEPT_MAX: Final = 5_000_000  # 120 MB
+_KEPT_OF_QUEUE: Final = 40  # entries that take as much memory as the objects of a queue
 TASKS_MAX: Final = 100_000  # in larger stores tasks are larger: Spark's driver keeps each of them
 _SAMPLES_OF_TASK: Final = 2  # where there are more tasks than samples
 _NO_SPAN: Final = Span(0, 0)
@@ -54,7 +55,7 @@ class Looks:
             return
         places = Places(*queue.entries(*span)[:3])  # no tag code: its file is mapped
         self._kept[key] = span, places
-        self._room -= len(places.size)
+        self._room -= len(places.size) + _KEPT_OF_QUEUE
         if isinstance(queue, BatchQueue):
             self._batches.add(key)
 
