@@ -92,13 +92,13 @@ class ShortQueues:
         entries = Places(*map(np.concatenate, zip(*self._places, strict=True)))
         queue = np.repeat(np.arange(len(self._keys)), [len(places.place) for places in self._places])
         task = np.searchsorted(bounds, entries.place, side="right")
-        is_begin = np.append(True, (task[1:] != task[:-1]) | (queue[1:] != queue[:-1]))
-        parts = self._parts(entries, task, queue, is_begin.nonzero()[0])
+        begins = np.append(True, (task[1:] != task[:-1]) | (queue[1:] != queue[:-1])).nonzero()[0]
+        parts = self._parts(entries, task, queue, begins)
         found: dict[int, list[Part]] = {}
         rows = parts.order
         for number, row, start, end in zip(*(column[rows].tolist() for column in parts[:4]), strict=True):
             found.setdefault(number, []).append((*self._keys[row], start, end))
-        shown = _shown(entries, task, is_begin.cumsum() - 1, parts)
+        shown = _shown(entries, begins, parts)
         return {number: Task(of_task, shown.get(number)) for number, of_task in found.items()}
 
     def _parts(self, entries: Places, task: Ints, queue: Ints, begins: Ints) -> _CutParts:
@@ -116,19 +116,20 @@ class ShortQueues:
         return _CutParts(task[begins], of_queue, start, end, is_whole & ~are_unlike[of_queue])
 
 
-def _shown(entries: Places, task: Ints, part: Ints, parts: _CutParts) -> dict[int, LogEntries]:
-    """The tasks that do better to look through their stretch of the log; ``part`` is that of each entry."""
-    rows = parts.is_shown[part].nonzero()[0]
-    task, part, place = task[rows], part[rows], entries.place[rows]
-    ends = place + entries.size[rows]
+def _shown(entries: Places, begins: Ints, parts: _CutParts) -> dict[int, LogEntries]:
+    """The tasks that do better to look through their stretch of the log; parts begin at some rows of the entries."""
+    number = np.repeat(parts.number, np.diff(begins, append=len(entries.place)))
+    checksum = np.add.reduceat(checksums(Wanted(entries.queue_offset, entries.place, entries.size, number)), begins)
+    first = np.minimum.reduceat(entries.place, begins)
+    last = np.maximum.reduceat(entries.place + entries.size, begins)
     tasks = int(parts.task.max()) + 1
     low, high = np.full(tasks, np.iinfo(np.int64).max), np.zeros(tasks, np.int64)
-    np.minimum.at(low, task, place)
-    np.maximum.at(high, task, ends)
-    count = np.bincount(parts.task[parts.is_shown], minlength=tasks)
     total = np.zeros(tasks, np.uint64)
-    wanted = Wanted(entries.queue_offset[rows], place, entries.size[rows], parts.number[part])
-    np.add.at(total, task, checksums(wanted))
+    task = parts.task[parts.is_shown]
+    np.minimum.at(low, task, first[parts.is_shown])
+    np.maximum.at(high, task, last[parts.is_shown])
+    np.add.at(total, task, checksum[parts.is_shown])
+    count = np.bincount(task, minlength=tasks)
     return {
         number: LogEntries(int(low[number]), int(high[number]), int(count[number]), int(total[number]))
         for number in count.nonzero()[0].tolist()
