@@ -47,7 +47,11 @@ def test_it_begins_with_the_first_connection_and_again_after_its_end(tmp_path: P
             assert "Overview" in client.get("/").text
         [other] = children(process.pid)
         assert other != console
-    assert not Path(f"/proc/{other}").exists()
+        process.send_signal(signal.SIGTERM)
+        process.wait(STOP_SECONDS_MAX)
+        assert not Path(f"/proc/{other}").exists()
+        assert process.stderr is not None
+        assert process.stderr.read().count("console has ended") == 1  # the one that was killed
 
 
 def test_without_it_nothing_listens(tmp_path: Path) -> None:

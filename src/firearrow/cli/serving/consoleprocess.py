@@ -48,10 +48,10 @@ class ConsoleProcess:
         if self._listening is None:
             return
         asyncio.get_running_loop().remove_reader(self._listening)
+        await self._tasks.close()  # it would warn that the console has ended
         if self._process is not None and self._process.stdin is not None:
             self._process.stdin.close()
             await self._process.wait()
-        await self._tasks.close()
         self._listening.close()
 
     def _wait(self) -> None:
