@@ -59,10 +59,8 @@ class _CutParts(NamedTuple):
         """The parts by tasks; those that the log can show come first."""
         return np.lexsort((~self.is_shown, self.task))
 
-    @property
-    def number(self) -> Ints:
-        """The number of each part in its task."""
-        order = self.order
+    def numbers(self, order: Ints) -> Ints:
+        """The number of each part in its task, by that order."""
         task = self.task[order]
         found = np.empty(len(order), np.int64)
         found[order] = np.arange(len(order)) - task.searchsorted(task)
@@ -98,7 +96,7 @@ class ShortQueues:
         rows = parts.order
         for number, row, start, end in zip(*(column[rows].tolist() for column in parts[:4]), strict=True):
             found.setdefault(number, []).append((*self._keys[row], start, end))
-        shown = _shown(entries, begins, parts)
+        shown = _shown(entries, begins, parts, parts.numbers(rows))
         return {number: Task(of_task, shown.get(number)) for number, of_task in found.items()}
 
     def _parts(self, entries: Places, task: Ints, queue: Ints, begins: Ints) -> _CutParts:
@@ -116,9 +114,9 @@ class ShortQueues:
         return _CutParts(task[begins], of_queue, start, end, is_whole & ~are_unlike[of_queue])
 
 
-def _shown(entries: Places, begins: Ints, parts: _CutParts) -> dict[int, LogEntries]:
+def _shown(entries: Places, begins: Ints, parts: _CutParts, numbers: Ints) -> dict[int, LogEntries]:
     """The tasks that do better to look through their stretch of the log; parts begin at some rows of the entries."""
-    number = np.repeat(parts.number, np.diff(begins, append=len(entries.place)))
+    number = np.repeat(numbers, np.diff(begins, append=len(entries.place)))
     checksum = np.add.reduceat(checksums(Wanted(entries.queue_offset, entries.place, entries.size, number)), begins)
     first = np.minimum.reduceat(entries.place, begins)
     last = np.maximum.reduceat(entries.place + entries.size, begins)

@@ -57,12 +57,6 @@ class EntriesAhead:
         self.end = int(columns.physical_offset[-1] + columns.size[-1])
 
     @property
-    def keys(self) -> Collection[QueueKey]:
-        """The queues that have such entries."""
-        there = set(np.unique(self._kept.rows()[1]).tolist())
-        return [key for key, number in self._kept.numbers.items() if number in there]
-
-    @property
     def last_offsets(self) -> dict[QueueKey, int]:
         """The queues that have such entries, with the highest queue offset of these."""
         units, numbers = self._kept.rows()
@@ -282,7 +276,7 @@ class QueuesAndAhead:
 
     def keys_of(self, topics: Collection[str] | None) -> Iterator[QueueKey]:
         """Topic and queue id of each queue, or of the queues of some topics, in order."""
-        new = (key for key in self._ahead.keys if topics is None or key[0] in topics)
+        new = (key for key in self._ahead.last_offsets if topics is None or key[0] in topics)
         yield from sorted({*self._stored.keys_of(topics), *new})
 
     def open(self, key: QueueKey) -> Queue:
