@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import socket
 import subprocess
 import sys
@@ -11,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from firearrow.cli.completion import WARMING
 from firearrow.cli.main import main
 from firearrow.clock import SystemClock
 from firearrow.testing import EmbeddedCluster
@@ -19,10 +21,14 @@ from tests.cli.shell import Shell
 
 @pytest.mark.parametrize("shell_name", ["bash", "zsh", "fish"])
 def test_every_shell_gets_its_script(shell_name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    script = script_of(shell_name, capsys)
+    assert "COMP_LINE" in script.removesuffix(WARMING)
+    assert script.endswith(WARMING)
+
+
+def script_of(shell_name: str, capsys: pytest.CaptureFixture[str]) -> str:
     assert main(["completion", shell_name]) == 0
-    script = capsys.readouterr().out
-    assert "_ARGCOMPLETE" in script
-    assert "firearrow" in script
+    return capsys.readouterr().out
 
 
 def test_bash_completes_by_its_script(tmp_path: Path) -> None:
@@ -31,8 +37,52 @@ def test_bash_completes_by_its_script(tmp_path: Path) -> None:
         COMP_LINE="firearrow offset se" COMP_POINT=19 COMP_TYPE=9 COMP_KEY=9
         _python_argcomplete firearrow; echo "${{COMPREPLY[@]}}"
     """
-    ended = subprocess.run(["bash", "--norc", "-c", script], capture_output=True, text=True, check=True, cwd=tmp_path)
+    environment = os.environ | {"XDG_CACHE_HOME": str(tmp_path), "NAMESRV_ADDR": "127.0.0.1:1"}
+    command = ["bash", "--norc", "-c", script]
+    ended = subprocess.run(command, capture_output=True, text=True, check=True, cwd=tmp_path, env=environment)
     assert ended.stdout.split() == ["seek"]
+
+
+def start_of_a_shell(script: str, directory: Path, **environment: str) -> tuple[str, str]:
+    """What a bash that reads a script at its start prints, up to its end."""
+    (directory / "rc").write_text(script)
+    command = ["bash", "--rcfile", str(directory / "rc"), "-i"]
+    given = os.environ | {"XDG_CONFIG_HOME": str(directory), "XDG_CACHE_HOME": str(directory)} | environment
+    ended = subprocess.run(
+        command, input="", capture_output=True, text=True, check=True, timeout=60, env=given, start_new_session=True
+    )
+    return ended.stdout, re.sub(r"\(\d+\)", "", ended.stderr)  # the terminal that it has not, with a process id
+
+
+def test_a_shell_neither_waits_for_names_nor_tells_of_them(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [tmp_path / kind for kind in ("topic", "group")]
+    for it in asked:
+        os.mkfifo(it)
+    program = tmp_path / "firearrow"
+    program.write_text(f"""#!/bin/sh
+        echo noise; echo noise >&2
+        set -- $COMP_LINE; echo "$_ARGCOMPLETE $COMP_POINT $COMP_LINE." >{tmp_path}/$2
+    """)
+    program.chmod(0o700)
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    assert start_of_a_shell(script_of("bash", capsys), tmp_path, PATH=path) == start_of_a_shell("", tmp_path)
+    assert [it.read_text() for it in asked] == [f"1 21 firearrow {it.name} show .\n" for it in asked]
+
+
+def test_the_first_key_of_a_shell_finds_names(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with EmbeddedCluster() as cluster:
+        environment = {
+            "NAMESRV_ADDR": cluster.name_server,
+            "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
+        }
+        cluster.create_topic("orders")
+        assert main(["group", "create", "billing", "-n", cluster.name_server]) == 0
+        capsys.readouterr()
+        start_of_a_shell(script_of("bash", capsys), tmp_path, **environment)
+        while len(list((tmp_path / "firearrow").glob("names-????????"))) < 2:
+            time.sleep(0.01)
+    assert completed("firearrow topic show ord", tmp_path, **environment) == ["orders"]
+    assert completed("firearrow group show bil", tmp_path, **environment) == ["billing"]
 
 
 def completed(line: str, directory: Path, **environment: str) -> list[str]:
@@ -136,13 +186,13 @@ def test_names_are_kept_for_the_next_keys_and_renewed_beside_an_answer(shell: Sh
     os.utime(kept, (now + 600, now + 600))  # of a clock that was set back
     assert completed(line, tmp_path) == ["orders-again", "orders-later"]
     shell.text("topic", "create", "orders-last", "-n", servers)
-    os.utime(kept, (now - 300, now - 300))
+    os.utime(kept, (now - 20 * 3600, now - 20 * 3600))  # of yesterday
     assert completed(line, tmp_path) == ["orders-again", "orders-later"]
     while "orders-last" not in kept.read_text():
         time.sleep(0.01)
     assert completed(line, tmp_path) == ["orders-again", "orders-later", "orders-last"]
     shell.text("topic", "create", "orders-new", "-n", servers)
-    os.utime(kept, (0, 0))
+    os.utime(kept, (now - 25 * 3600, now - 25 * 3600))
     assert "orders-new" in completed(line, tmp_path)
 
 

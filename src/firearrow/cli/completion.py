@@ -17,13 +17,27 @@ if TYPE_CHECKING:
     from firearrow.client.admin import Admin
 
 ANSWER_SECONDS_MAX: Final = 1.0
+WARMING: Final = """
+sh -c 'export _ARGCOMPLETE=1 _ARGCOMPLETE_STDOUT_FILENAME=/dev/null
+for line in "firearrow topic show " "firearrow group show "; do
+    COMP_LINE=$line COMP_POINT=${#line} nice firearrow
+done </dev/null >/dev/null 2>&1 &'
+"""
+"""Two keys, as a shell would ask for them, whose answers nobody reads: the first key of a user finds the names.
+
+The background belongs to a shell that ends, so the one that starts neither waits nor tells of a job. All shells read
+this alike.
+"""
+UNLESS_A_FUNCTION: Final = '[[ -n "${ZSH_VERSION-}" && $zsh_eval_context == *func ]] ||'
+"""The script may also be a function that zsh calls at each key."""
 
 
 def completion(shell: Annotated[Literal["bash", "zsh", "fish"], Parameter("the shell")], /) -> None:
-    """Print the completion script for a shell."""
+    """Print the completion script for a shell, which also asks for names in the background."""
     from argcomplete.shell_integration import shellcode
 
-    sys.stdout.write(shellcode([PROGRAM], shell=shell))
+    warming = WARMING if shell == "fish" else f"{UNLESS_A_FUNCTION}{WARMING}"
+    sys.stdout.write(shellcode([PROGRAM], shell=shell) + warming)
 
 
 def complete() -> None:

@@ -13,8 +13,8 @@ The value is ``-`` for none, ``?`` for any, ``@topics`` and the like for names (
 ``@files``, or the choices, joined by bars. ``...`` at its end means that it may be repeated.
 
 `answer` gives None for a line that argcomplete must read: with quotes, with a part of a value behind ``=``, or with a
-file. Names of a cluster are kept for ten minutes, and renewed beside the answer after half a minute. Even the import of
-pathlib would take as long as all this.
+file. Names of a cluster are kept for a day, and renewed beside the answer after half a minute. The start of a shell
+asks for them, too (`firearrow.cli.completion.WARMING`). Even the import of pathlib would take as long as all this.
 """
 
 from __future__ import annotations
@@ -47,7 +47,11 @@ FIELDS: Final = {
 ENVIRONMENT: Final = ("NAMESRV_ADDR", "FIREARROW_ACCESS_KEY")
 FRESH_MS: Final = 30_000
 """Age of names, from which on a child process asks for them again while the shell gets the old ones."""
-KEPT_MS: Final = 600_000
+KEPT_MS: Final = 86_400_000
+"""Age up to which names are better than a wait for the cluster.
+
+Few names go in a day, a command refuses one that is gone, and the next key has the new ones.
+"""
 CLOSED_MAX: Final = 64
 """Descriptors below this are closed in that process; a shell opens no more for a completion."""
 ESCAPED: Final = "();<>|&!`$*?[]{} \t"
