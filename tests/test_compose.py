@@ -1,15 +1,10 @@
-"""`compose.yaml` is a cluster that works: its commands run here as it has them, but for ports and places.
-
-No container engine is needed. Names of services become ports of this machine.
-"""
+"""`compose.yaml` is a cluster that works: its commands run here as it has them, but for ports and places."""
 
 from __future__ import annotations
 
-import json
 import re
 import subprocess
 import sys
-import urllib.request
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -19,26 +14,13 @@ import pytest
 import yaml
 
 from firearrow.cli.parser import parser_for
-from tests.interop.servers import Process, free_port, running
+from tests.deployment import PORTS, WITHIN_S, Deployment, read
 from tests.interop.waiting import wait_until
 from tests.pages import ROOT
 
 SERVICES: dict[str, dict[str, Any]] = yaml.safe_load((ROOT / "compose.yaml").read_text(encoding="utf-8"))["services"]
 IMAGE = "${FIREARROW_IMAGE:-firearrow}"
 COMMANDS: dict[str, list[str]] = {name: it["command"] for name, it in SERVICES.items() if it["image"] == IMAGE}
-FIREARROW = str(Path(sys.executable).parent / "firearrow")
-PLACE = "/var/lib/firearrow"
-WITHIN_S = 60
-
-# Ports of each command, and the words that change them; a controller's follows from the addresses of its group.
-METRICS = {5557: "--set=metricsPromExporterPort={}"}
-PORTS = {
-    "namesrv": {9876: "--port={}"},
-    "controller": {9878: "", **METRICS},
-    "broker": {10911: "--broker-port={}", 10912: "--set=haListenPort={}", 8081: "--grpc-port={}", **METRICS},
-    "proxy": {8080: "--remoting-port={}", 8081: "--grpc-port={}", **METRICS},
-    "console": {8088: "--port={}"},
-}
 
 
 def monitored() -> dict[str, list[str]]:
@@ -47,44 +29,8 @@ def monitored() -> dict[str, list[str]]:
     return {job["job_name"]: job["static_configs"][0]["targets"] for job in found["scrape_configs"]}
 
 
-def read(address: str, path: str) -> bytes:
-    with urllib.request.urlopen(f"http://{address}{path}", timeout=WITHIN_S) as answer:
-        found: bytes = answer.read()
-        return found
-
-
-class Composition:
-    """Firearrow's services as processes, each with its ports and its directory here."""
-
-    def __init__(self, home: Path, stack: ExitStack) -> None:
-        self.home = home
-        self.processes: dict[str, Process] = {}
-        self._stack = stack
-        self._ports = {
-            name: {port: free_port(-2, 0, 1) for port in PORTS[command[0]]} for name, command in COMMANDS.items()
-        }
-
-    def address(self, service: str, port: int) -> str:
-        return f"127.0.0.1:{self._ports[service][port]}"
-
-    def here(self, service: str, text: str) -> str:
-        """Give a word of a service's command as it is here."""
-        text = text.replace(PLACE, str(self.home / service)).replace("0.0.0.0", "127.0.0.1")
-        names = re.compile(rf"\b({'|'.join(COMMANDS)}):(\d+)")
-        text = names.sub(lambda it: f"localhost:{self._ports[it[1]][int(it[2])]}", text)
-        return re.sub(r"127\.0\.0\.1(:|', )(\d{4})\b", lambda it: f"127.0.0.1{it[1]}{self._own(service, it[2])}", text)
-
-    def _own(self, service: str, port: str) -> int:
-        return self._ports[service].get(int(port), int(port))
-
-    def start(self, service: str) -> Process:
-        (self.home / service).mkdir(exist_ok=True)
-        changes = [change.format(self._ports[service][port]) for port, change in PORTS[COMMANDS[service][0]].items()]
-        words = [*(self.here(service, word) for word in COMMANDS[service]), *changes, "--host=127.0.0.1"]
-        command = [FIREARROW, *filter(None, words)]
-        process = self._stack.enter_context(running(command, self.home / f"{service}.log", HOME=str(self.home)))
-        self.processes[service] = process
-        return process
+class Composition(Deployment):
+    """The services of Firearrow."""
 
     def is_healthy(self, service: str) -> bool:
         """Run the health check of a service."""
@@ -92,22 +38,11 @@ class Composition:
         command = [sys.executable, *(self.here(service, word) for word in check[1:])]
         return subprocess.run(command, capture_output=True, check=False).returncode == 0
 
-    def run(self, *words: str) -> str:
-        return subprocess.run([FIREARROW, *words], check=True, capture_output=True, text=True).stdout
-
-    def master(self) -> str | None:
-        """Return the service that is the master, by the answer of the name server."""
-        listed = json.loads(self.run("broker", "list", "-n", self.address("namesrv", 9876), "--json"))
-        for service in ("broker-0", "broker-1"):
-            if any(row["address"] == self.address(service, 10911) and row["brokerNumber"] == 0 for row in listed):
-                return service
-        return None
-
 
 @contextmanager
 def composed(home: Path) -> Iterator[Composition]:
     with ExitStack() as stack:
-        found = Composition(home, stack)
+        found = Composition(home, stack, COMMANDS)
         for service in COMMANDS:
             found.start(service)
         for service in COMMANDS:
@@ -174,7 +109,7 @@ def test_images_of_others_are_pinned_and_files_that_are_mounted_exist() -> None:
 def test_the_cluster_works_and_survives_the_loss_of_its_master(tmp_path: Path) -> None:
     with composed(tmp_path) as cluster:
         name_server, proxy = cluster.address("namesrv", 9876), cluster.address("proxy", 8080)
-        master = wait_until(cluster.master, WITHIN_S, "a master")
+        master = wait_until(lambda: cluster.master("broker-a", name_server), WITHIN_S, "a master")
         cluster.run("topic", "create", "greetings", "-n", name_server)
         cluster.run("message", "send", "greetings", "hello", "-n", proxy)
         for target in (target for targets in monitored().values() for target in targets):
@@ -182,7 +117,8 @@ def test_the_cluster_works_and_survives_the_loss_of_its_master(tmp_path: Path) -
             assert b"# TYPE" in read(cluster.address(service, int(port)), "/metrics")
         wait_until(lambda: b"broker-a" in read(cluster.address("console", 8088), "/"), WITHIN_S, "a page with brokers")
         assert cluster.processes[master].stop() == 0
-        wait_until(lambda: cluster.master() not in (None, master), WITHIN_S, "another master")
+        taken = (None, master)
+        wait_until(lambda: cluster.master("broker-a", name_server) not in taken, WITHIN_S, "another master")
         assert "hello" in cluster.run("message", "cat", "greetings", "-n", name_server)
         cluster.run("message", "send", "greetings", "again", "-n", name_server)
         cluster.start(master)

@@ -9,6 +9,7 @@ import shlex
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from contextlib import ExitStack
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
@@ -18,13 +19,13 @@ import pytest
 import yaml
 
 from firearrow.cli.parser import parser_for
-from tests.interop.servers import free_port, running
+from tests.deployment import FIREARROW, WITHIN_S, Deployment
 from tests.interop.toolchain import go_tool
 from tests.interop.waiting import wait_until
 from tests.pages import ROOT
 
 CHART = ROOT / "packaging" / "helm" / "firearrow"
-NEWEST, OLDEST = "1.37.0", "1.27.0"
+NEWEST, OLDEST = "1.37.0", "1.28.0"
 BIN = Path(sys.executable).parent
 HELM = BIN / "helm"
 
@@ -37,17 +38,29 @@ VALUES: dict[str, dict[str, Any]] = {
         "proxy": {"enabled": False},
         "console": {"enabled": False},
     },
+    "replicated": {
+        "namesrv": {"replicas": 1},
+        "broker": {"replicas": 1, "copies": 2},
+        "proxy": {"enabled": False},
+        "console": {"enabled": False},
+    },
     "large": {
         "image": {"digest": f"sha256:{64 * 'a'}"},
         "imagePullSecrets": [{"name": "secret"}],
         "namesrv": {"replicas": 3, "config": {"supportActingMaster": "true"}},
         "broker": {
             "replicas": 4,
+            "copies": 3,
             "config": {"flushDiskType": "SYNC_FLUSH", "fileReservedTime": "24"},
             "storage": {"size": "1Ti", "className": "fast"},
             "nodeSelector": {"disk": "fast"},
             "tolerations": [{"key": "disk", "operator": "Exists"}],
             "affinity": {"nodeAffinity": {}},
+        },
+        "controller": {
+            "replicas": 5,
+            "config": {"scanNotActiveBrokerInterval": "1000"},
+            "storage": {"size": "2Gi", "className": "fast"},
         },
         "proxy": {"config": {"topicRouteServiceCacheRefreshSeconds": "5"}, "service": {"type": "LoadBalancer"}},
         "console": {"names": ["console.example.com"], "prometheus": "http://prometheus:9090"},
@@ -81,9 +94,56 @@ def containers(values: str) -> Iterator[tuple[str, dict[str, Any], dict[str, Any
             yield container["name"], container, pod
 
 
-def filled(text: str, values: Mapping[str, str]) -> str:
-    """Replace the variables of a container, in either of the forms of Kubernetes and the shell."""
-    return re.sub(r"\$\(?(\w+)\)?", lambda it: values[it[1]], text)
+def pods(values: str) -> dict[str, list[str]]:
+    """Return the command of each pod of a stateful set by its name, with the variables that a kubelet replaces."""
+    found = {}
+    for it in objects(values):
+        [container] = it["spec"]["template"]["spec"]["containers"] if it["kind"] == "StatefulSet" else [{}]
+        for index in range(it["spec"]["replicas"] if container else 0):
+            name = f"{it['metadata']['name']}-{index}"
+            fields = {
+                "metadata.name": name,
+                "status.podIP": "127.0.0.1",
+                "metadata.labels['apps.kubernetes.io/pod-index']": str(index),
+            }
+            variables = {
+                each["name"]: fields[each["valueFrom"]["fieldRef"]["fieldPath"]] for each in container.get("env", ())
+            }
+            found[name] = [filled(word, variables) for word in container["args"]]
+    return found
+
+
+def filled(text: str, variables: Mapping[str, str]) -> str:
+    return re.sub(r"\$\((\w+)\)", lambda it: variables[it[1]], text)
+
+
+class Release(Deployment):
+    """The pods of the stateful sets of the chart with some of `VALUES`."""
+
+    def __init__(self, values: str, home: Path, stack: ExitStack) -> None:
+        super().__init__(home, stack, pods(values))
+        self._containers = {name: container for name, container, _ in containers(values)}
+        for name in self.commands:
+            self.start(name)
+        wait_until(self.is_well, WITHIN_S, "servers")
+
+    @property
+    def namesrv(self) -> str:
+        return self.address("mq-firearrow-namesrv-0", 9876)
+
+    def is_well(self) -> bool:
+        """Run the check that `helm test` runs."""
+        words = [self.here("check", word) for word in self._containers["check"]["args"]]
+        return subprocess.run([FIREARROW, *words], capture_output=True, check=False).returncode == 0
+
+    def before_stop(self, name: str) -> str:
+        """Run the hook of a broker's pod, with shorter waits; return its output."""
+        command = self._containers["broker"]["lifecycle"]["preStop"]["exec"]["command"]
+        command = [re.sub(r"--(route-seconds|deadline) \d+", r"--\1 1", self.here(name, word)) for word in command]
+        variables = {**os.environ, "POD_NAME": name, "PATH": f"{BIN}:{os.environ['PATH']}"}
+        done = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done.stdout
 
 
 def test_actionlint_accepts_the_workflows() -> None:
@@ -144,56 +204,60 @@ def test_each_command_of_the_chart_is_one_of_firearrow(values: str) -> None:
             parser.raise_errors()
             assert parser.bound(rest).arguments
         names += [name, *(words[0] for words in lines[1:])]
-    replicated = [] if values == "small" else ["cluster", "console", "proxy"]
-    assert sorted(names) == sorted(["namesrv", "broker", "check", *replicated])
+    more = {
+        "default": ["cluster", "console", "proxy"],
+        "small": [],
+        "replicated": ["controller"],
+        "large": ["controller", *3 * ["broker"], "console", "proxy"],
+    }
+    assert sorted(names) == sorted(["namesrv", "broker", "check", *more[values]])
 
 
-def test_ports_and_selectors_of_the_chart_fit() -> None:
-    found = objects("default")
+@pytest.mark.parametrize(("values", "budgets"), [("default", 3), ("large", 7)])
+def test_ports_and_selectors_of_the_chart_fit(values: str, budgets: int) -> None:
+    found = objects(values)
     labels = [it["spec"]["template"]["metadata"]["labels"] for it in found if "template" in it["spec"]]
     selectors = [it["spec"]["selector"] for it in found if "selector" in it["spec"]]
     wanted = [selector.get("matchLabels", selector) for selector in selectors]
     assert [selector for selector in wanted if sum(selector.items() <= own.items() for own in labels) != 1] == []
-    offered = {port["name"] for _, container, _ in containers("default") for port in container.get("ports", ())}
-    asked = re.findall(r"(?:port|targetPort): ([a-z]+)\b", rendered("default"))
+    offered = {port["name"] for _, container, _ in containers(values) for port in container.get("ports", ())}
+    asked = re.findall(r"(?:port|targetPort): ([a-z]+)\b", rendered(values))
     assert set(asked) <= offered
-    assert len([it for it in found if it["kind"] == "PodDisruptionBudget"]) == 3
+    assert len([it for it in found if it["kind"] == "PodDisruptionBudget"]) == budgets
 
 
 def test_a_broker_of_the_chart_is_drained_stopped_and_comes_back(tmp_path: Path) -> None:
-    """Run the commands of the chart's pods here, with other ports and places, and shorter waits of the drain."""
-    pods = {name: container for name, container, _ in containers("default")}
-    args = {name: container["args"] for name, container in pods.items()}
-    stop = pods["broker"]["lifecycle"]["preStop"]["exec"]["command"]
-    namesrv = free_port(0)
-    servers = re.compile(r"mq-firearrow-namesrv-0\.[\w.-]+:9876;[\w.-]+:9876")
+    with ExitStack() as stack:
+        release = Release("default", tmp_path, stack)
+        assert "mq-firearrow-broker-1" in release.before_stop("mq-firearrow-broker-1")
+        assert release.processes["mq-firearrow-broker-1"].stop() == 0
+        assert not release.is_well()
+        release.start("mq-firearrow-broker-1")
+        wait_until(release.is_well, WITHIN_S, "the broker that comes back")
 
-    def here(words: list[str], pod: str) -> list[str]:
-        variables = {"POD_NAME": pod, "POD_IP": "127.0.0.1"}
-        texts = (servers.sub(f"localhost:{namesrv}", word) for word in words)
-        texts = (re.sub(r"--(route-seconds|deadline) \d+", r"--\1 1", text) for text in texts)
-        return [filled(text, variables).replace("/var/lib/firearrow", str(tmp_path / pod)) for text in texts]
 
-    def broker(number: int) -> list[str]:
-        pod = f"mq-firearrow-broker-{number}"
-        (tmp_path / pod).mkdir(exist_ok=True)
-        ports = ["--set=metricsPromExporterPort=0", "--grpc-port=0", f"--broker-port={free_port(-2, 0, 1)}"]
-        return [str(BIN / "firearrow"), *here(args["broker"], pod), "--host=127.0.0.1", *ports]
+@pytest.mark.slow
+def test_a_broker_of_the_chart_with_copies_survives_the_loss_of_its_master(tmp_path: Path) -> None:
+    with ExitStack() as stack:
+        release = Release("replicated", tmp_path, stack)
 
-    def is_well() -> bool:
-        command = [str(BIN / "firearrow"), *here(args["check"], "check")]
-        return subprocess.run(command, capture_output=True, check=False).returncode == 0
+        def copies_in_sync() -> int:
+            [row] = json.loads(release.run("replica", "sets", "-n", release.namesrv, "--json"))
+            return len(row["inSync"].split())
 
-    command = [str(BIN / "firearrow"), *args["namesrv"], "--host=127.0.0.1", f"--port={namesrv}"]
-    with running(command, tmp_path / "namesrv.log"), running(broker(0), tmp_path / "0.log"):
-        with running(broker(1), tmp_path / "1.log") as first:
-            wait_until(is_well, 60, "both brokers")
-            variables = {**os.environ, "PATH": f"{BIN}:{os.environ['PATH']}"}
-            command = here(stop, "mq-firearrow-broker-1")
-            drained = subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
-            assert drained.returncode == 0, drained.stderr
-            assert "mq-firearrow-broker-1" in drained.stdout
-            assert first.stop() == 0
-        assert not is_well()
-        with running(broker(1), tmp_path / "again.log"):
-            wait_until(is_well, 60, "the broker that comes back")
+        def master() -> str | None:
+            return release.master("mq-firearrow-broker-0", release.namesrv)
+
+        wait_until(lambda: copies_in_sync() == 2, WITHIN_S, "two copies in sync")
+        first = master()
+        assert first is not None
+        release.run("topic", "create", "greetings", "-n", release.namesrv)
+        release.run("message", "send", "greetings", "hello", "-n", release.namesrv)
+        assert release.processes[first].stop() == 0
+        wait_until(lambda: master() not in (None, first), WITHIN_S, "another master")
+        assert "hello" in release.run("message", "cat", "greetings", "-n", release.namesrv)
+        release.run("message", "send", "greetings", "again", "-n", release.namesrv)
+        release.start(first)
+        wait_until(lambda: copies_in_sync() == 2, WITHIN_S, "the former master as a copy")
+        assert release.is_ready(first)
+        assert release.is_well()

@@ -30,6 +30,35 @@ helm.sh/chart: {{ printf "%s-%s" $top.Chart.Name $top.Chart.Version }}
 {{- join ";" $found -}}
 {{- end }}
 
+{{/* All controllers as a group knows them: each by its number and name. */}}
+{{- define "firearrow.controllerMembers" -}}
+{{- $name := include "firearrow.name" . -}}
+{{- $found := list -}}
+{{- range until (int .Values.controller.replicas) -}}
+{{- $found = append $found (printf "n%d-%s-controller-%d.%s-controller.%s.svc:9878" . $name . $name $.Release.Namespace) -}}
+{{- end -}}
+{{- join ";" $found -}}
+{{- end }}
+
+{{/* The same as brokers ask them. */}}
+{{- define "firearrow.controllers" -}}
+{{- regexReplaceAll "(^|;)n[0-9]+-" (include "firearrow.controllerMembers" .) "${1}" -}}
+{{- end }}
+
+{{/* The volume of each pod of a stateful set, by its values. */}}
+{{- define "firearrow.volume" -}}
+- metadata:
+    name: data
+  spec:
+    accessModes: [ReadWriteOnce]
+    {{- with .className }}
+    storageClassName: {{ . | quote }}
+    {{- end }}
+    resources:
+      requests:
+        storage: {{ .size | quote }}
+{{- end }}
+
 {{/* Image and rights of a container. */}}
 {{- define "firearrow.container" -}}
 {{- with .Values.image -}}
