@@ -213,6 +213,17 @@ def test_each_command_of_the_chart_is_one_of_firearrow(values: str) -> None:
     assert sorted(names) == sorted(["namesrv", "broker", "check", *more[values]])
 
 
+def test_an_update_of_the_chart_does_not_stop_all_masters_at_once() -> None:
+    found = []
+    for name, container, pod in containers("large"):
+        if name == "broker":
+            stop = container.get("lifecycle", {}).get("preStop", {}).get("exec", {}).get("command", ["sleep", "0"])
+            assert stop[0] == "sleep"
+            assert pod["terminationGracePeriodSeconds"] > int(stop[1]) + 60
+            found.append(int(stop[1]))
+    assert found == [0, 20, 40, 60]
+
+
 @pytest.mark.parametrize(("values", "budgets"), [("default", 3), ("large", 7)])
 def test_ports_and_selectors_of_the_chart_fit(values: str, budgets: int) -> None:
     found = objects(values)
