@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
@@ -28,6 +30,8 @@ from tests.interop.javaclient import ARRIVAL_TIMEOUT_S, JavaClient, Outgoing
 from tests.interop.servers import SMALL_FILES, Kind, serve
 from tests.interop.test_transactions import COMMIT, OFTEN, UNKNOWN, arrived
 from tests.interop.waiting import wait_until
+from tests.proxy.proxyclient import ProxyClient
+from tests.proxy.rpcs import receive_request
 
 QUEUES = 4
 POPPED = [-1]
@@ -154,6 +158,31 @@ def test_consumers_behind_rocketmqs_proxy_share_the_queues(driver: Driver, tmp_p
         members = [third]
         wait_until(lambda: have(QUEUES), ARRIVAL_TIMEOUT_S, "the first member has left")
         others.close()
+
+
+def test_doctor_names_rocketmqs_proxy_whose_clients_brokers_do_not_know(tmp_path: Path) -> None:
+    with (
+        serve("real", tmp_path / "store", tmp_path / "logs", settings=SMALL_FILES) as server,
+        behind_rocketmqs_proxy(server, tmp_path / "rocketmq") as behind,
+        ProxyClient(behind.grpc) as client,
+    ):
+        create(server, [topic_of("Popped", "NORMAL", 1)])
+        client.consume("popping", "Popped")
+        client.send("Popped", b"makes the group known")
+        [message] = client.receive("popping", "Popped")
+        client.ack("popping", "Popped", message.system_properties.receipt_handle)
+        request = receive_request("popping", "Popped", wait_s=20)
+        receives = [client.streamed("ReceiveMessage", request)]
+
+        def told() -> str | None:
+            if not receives[-1].is_active():
+                receives.append(client.streamed("ReceiveMessage", request))
+            command = [sys.executable, "-m", "firearrow", "doctor", "popping", "-n", server.namesrv]
+            found = subprocess.run(command, capture_output=True, text=True, check=False).stdout
+            return found if "group popping: pops by a proxy" in found else None
+
+        found = wait_until(told, 2 * ARRIVAL_TIMEOUT_S, "the waiting pop")
+        assert "clients behind RocketMQ's proxy: ask 127.0.0.1 for" in " ".join(found.split())
 
 
 def test_rights_are_those_of_the_user(driver: Driver, tmp_path: Path) -> None:

@@ -91,12 +91,7 @@ CASES: list[tuple[Callable[..., Any], GroupFacts, str, Level]] = [
     (grouprules.unknown_group, facts(configs={}, unknown_on=["a"]), "not known to a", Level(2)),
     (grouprules.unknown_group, facts(unknown_on=["b"]), "not known to b", Level(1)),
     (grouprules.offline, facts(), "no client is connected; 10 messages wait", Level(2)),
-    (
-        grouprules.offline,
-        facts(pops_waiting=1),
-        "pops by a proxy wait for messages, and no client is registered",
-        Level(0),
-    ),
+    (grouprules.offline, facts(pops_waiting=1), "1 pop waits for messages, and no client is registered", Level(0)),
     (grouprules.access, facts(refused=["a: no", "b: no"]), "no permission: a: no; b: no", Level(1)),
     (
         grouprules.disabled,

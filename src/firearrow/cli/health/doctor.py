@@ -138,7 +138,9 @@ def unallowed(name: str, control: Sequence[Control]) -> list[Finding]:
 def group_summary(facts: GroupFacts) -> str:
     """Summary of a group in one line."""
     lag = sum(place.offsets.lag for place in facts.places.values())
-    members = "pops by a proxy" if facts.pops_waiting and not facts.clients else counted(len(facts.clients), "client")
+    members = counted(len(facts.clients), "client")
+    if facts.pops_waiting and not facts.clients:
+        members = "pops by a proxy" if facts.proxies else "pops without heartbeats"
     return (
         f"group {facts.group}: {members}, {counted(len(facts.topics), 'topic')}, "
         f"{counted(len(facts.places), 'queue')}, {counted(lag, 'message')} not consumed, {facts.rate:,.1f} consumed/s"

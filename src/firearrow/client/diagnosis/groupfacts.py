@@ -30,6 +30,8 @@ from firearrow.wire.client_bodies import (
 from firearrow.wire.codes import ResponseCode
 
 _NOBODY: Final = frozenset({ResponseCode.CONSUMER_NOT_ONLINE, ResponseCode.SUBSCRIPTION_GROUP_NOT_EXIST})
+GROUP_OF_PROXIES: Final = "CID_DefaultHeartBeatSyncerTopic"
+"""Group in which RocketMQ's proxies tell each other of their clients, by their usual `heartbeatSyncerTopicName`."""
 IDLE_MS: Final = 60_000  # without a pull, or with messages that no handler finishes
 HEADS_MAX: Final = 64  # queues without progress whose first message is examined
 LAST_RETRIES: Final = 32  # examined, of each queue of the retry topic
@@ -78,7 +80,9 @@ class GroupFacts:
     """Brokers that did not report the group's connections, for example since permission is missing."""
     clients: Sequence[GroupClient] = ()
     pops_waiting: int = 0
-    """Waiting pops while no client is connected: brokers do not know the clients of a proxy."""
+    """Waiting pops while no client is connected."""
+    proxies: Sequence[str] = ()
+    """Hosts of RocketMQ's proxies, if such pops wait: brokers do not know the clients of these."""
     topics: Sequence[str] = ()
     routes: Mapping[str, Route | None] = field(default_factory=dict)
     places: Mapping[MessageQueue, QueueProgress] = field(default_factory=dict)
@@ -145,6 +149,8 @@ class _GroupCollector:
         routes = {topic: await self._route(topic) for topic in topics}
         places, rate = await self._places({topic for topic in topics if routes[topic]})
         heads = await self._heads(clients)
+        pops_waiting = 0 if clients else await self._pops_waiting(topics)
+        proxies = await self._proxies() if pops_waiting else []
         retry, dead = names.retry_topic(self._group), names.dlq_topic(self._group)
         retries, dead_count = await self._retries(retry), await self._count(dead)
         return GroupFacts(
@@ -157,7 +163,8 @@ class _GroupCollector:
             changes=changes,
             members_untold=self._members_untold,
             clients=clients,
-            pops_waiting=0 if clients else await self._pops_waiting(topics),
+            pops_waiting=pops_waiting,
+            proxies=proxies,
             topics=topics,
             routes=routes,
             places=places,
@@ -212,6 +219,14 @@ class _GroupCollector:
                 with suppress(OSError, FirearrowError):  # another broker may have it
                     count += await self._admin.groups.pops_waiting(address, self._group, topic)
         return count
+
+    async def _proxies(self) -> list[str]:
+        found: set[str] = set()
+        for address in self._masters.values():
+            with suppress(OSError, FirearrowError):  # nobody is in the group, or the user may not know
+                connected = await self._admin.groups.consumers(address, GROUP_OF_PROXIES)
+                found |= {one.client_addr.rpartition(":")[0] for one in connected.connection_set}
+        return sorted(found)
 
     async def _clients(self, connections: Mapping[str, ConsumerConnection]) -> list[GroupClient]:
         by_id: dict[str, dict[str, list[ClientConnection]]] = {}

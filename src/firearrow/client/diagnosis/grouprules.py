@@ -27,6 +27,7 @@ SLOW_MS: Final = 200.0  # per message, in the handler
 LEAVES_MIN: Final = 3  # clients that must leave in that time for a finding
 STORIES_MAX: Final = 5  # clients that are described
 WAIT: Final = ("message waits", "messages wait")
+POP_WAITS: Final = ("pop waits", "pops wait")
 
 THRESHOLDS: Final = (
     f"Thresholds: a client is idle after {IDLE_MS // 1000} s without a pull, a handler is slow from {SLOW_MS:.0f} ms a "
@@ -53,8 +54,10 @@ def offline(facts: GroupFacts) -> Iterator[Finding]:
         return
     waiting = sum(place.offsets.lag for place in facts.places.values())
     if facts.pops_waiting:
-        evidence = "pops by a proxy wait for messages, and no client is registered"
-        cure = "A proxy pops for its clients, and brokers do not know these: ask the proxy for them."
+        evidence = f"{counted(facts.pops_waiting, *POP_WAITS)} for messages, and no client is registered"
+        cure = "Its clients send brokers no heartbeats. A proxy of RocketMQ pops like that, but none is connected here."
+        if facts.proxies:
+            cure = f"Brokers do not know clients behind RocketMQ's proxy: ask {' or '.join(facts.proxies)} for them."
         yield Finding("offline", Level.OK, facts.group, evidence, cure)
     else:
         yield Finding(
