@@ -70,7 +70,7 @@ class Talker:
         self._writer.close()
         try:
             await self._writer.wait_closed()
-        except ConnectionResetError:
+        except ConnectionError:
             return
 
 

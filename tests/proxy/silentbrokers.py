@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from firearrow.net.replies import Reply
-from firearrow.proxy.brokers import Asked, Link, QueueAt, TopicRoute
+from firearrow.proxy.brokers import Asked, KnownQueues, Link, QueueAt, TopicRoute
 from firearrow.wire.bodies import Route, TopicConfig
 from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.command import Command
@@ -79,6 +79,9 @@ class SilentBrokers:
 
     async def write_queues(self, topic: str) -> Sequence[QueueAt]:
         return [(BROKER, 0)]
+
+    def known_queues(self, topic: str) -> KnownQueues | None:
+        return None
 
     async def readable(self, topic: str) -> Sequence[str]:
         return [BROKER]

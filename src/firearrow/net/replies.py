@@ -31,6 +31,11 @@ class Reply(Generic[T]):
         """Tell whether the value, or an error in its place, has come."""
         return self._is_done
 
+    @property
+    def value(self) -> T | None:
+        """The value; None until it has come, or if an error has come instead."""
+        return self._value
+
     def set_result(self, value: T) -> None:
         """Take the value."""
         assert not self._is_done, "a reply comes once"

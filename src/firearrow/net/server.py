@@ -91,7 +91,7 @@ class Peer(asyncio.Protocol):
         *("_backlog", "_backlog_bytes", "_backlog_since_ms", "_calls", "_door", "_has_ended", "_is_dropped"),
         *("_is_for_grpc", "_is_named", "_lateness", "_open_since", "_outgoing", "_paused", "_server", "_steps"),
         *("_transport", "_waits", "_wire", "address", "gathered_code", "heard", "heard_before", "host_bytes", "ip"),
-        *("is_loopback", "is_planned", "is_slow", "kept_bytes", "owed", "received_ms", "user"),
+        *("is_loopback", "is_planned", "is_slow", "kept_bytes", "owed", "received_ms", "takes_objects", "user"),
     )
 
     def __init__(self, server: Server, *, is_loopback: bool = False, is_for_grpc: bool = False) -> None:
@@ -111,6 +111,7 @@ class Peer(asyncio.Protocol):
         self.owed = 0  # pending answers, which keep the connection open then
         self._paused = self._waits = self._is_dropped = False
         self.is_slow = False  # True while the client of a `Loopback` does not read
+        self.takes_objects = False  # True while a `Loopback` can take an answer that is no frame
         self._calls: FutureCalls | None = None  # None until the first call
         self._open_since: dict[int, int] = {}  # by opaque, while times of requests are measured
         self.gathered_code = 0  # of requests that are answered soon, see ``net.gathering``

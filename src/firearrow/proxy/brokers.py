@@ -66,6 +66,13 @@ class Asked(NamedTuple):
     answer: Callable[[Response], None]
 
 
+class KnownQueues(NamedTuple):
+    """Queues of a topic that messages can be sent to; ``topic_type`` as `messagetypes` has it."""
+
+    topic_type: str
+    queues: Sequence[QueueAt]
+
+
 class QueueGroup(NamedTuple):
     """Queues of a topic at one broker name."""
 
@@ -122,6 +129,10 @@ class Brokers(Protocol):
 
     def write_queues(self, topic: str) -> Running[Sequence[QueueAt]]:
         """Return the queues that this proxy sends to, by broker name and number; ProxyError for an unknown topic."""
+        ...
+
+    def known_queues(self, topic: str) -> KnownQueues | None:
+        """Return the queues of a topic as `write_queues` told them; None at first, and when the topic has changed."""
         ...
 
     def readable(self, topic: str) -> Running[Sequence[str]]:

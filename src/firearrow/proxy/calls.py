@@ -157,7 +157,7 @@ def unary(
     answer: Callable[..., Answer],
     door: Door,
     limit: CallLimit,
-    serve: Callable[[Context, Request], Running[Answer]],
+    serve: Callable[[Context, Request], Running[Answer] | bytes],
     *,
     bytes_max: int = REQUEST_BYTES_MAX,
     echoed: str = "",
@@ -165,48 +165,57 @@ def unary(
 ) -> Method:
     """Make the method of a call with one request and one answer.
 
-    ``at_once`` may answer a request that it knows by its bytes, with success; ``serve`` answers the others. Beyond the
-    limit, the answer repeats the request's field ``echoed``: a client keeps the handle of an answer.
+    ``at_once`` may answer a request that it knows by its bytes, with success. ``serve`` answers the others by a
+    coroutine, or at once by the bytes of an answer that is a success. Beyond the limit, the answer repeats the
+    request's field ``echoed``: a client keeps the handle of an answer.
     """
     opening, meter = door
 
+    def count(code: int, call: Call) -> None:
+        if meter is not None:
+            meter.count(name, code, call.received_ms)
+
     def handle(call: Call, data: bytes) -> bytes | None:
+        message: Request | None = None
+        try:
+            context = opening(call)
+            known = at_once(context, data) if at_once is not None and limit.has_room else None
+            if known is not None:
+                count(Code.OK, call)
+                return known
+            message = read(request, data, bytes_max)
+            limit.check()
+            serving = serve(context, message)
+        except ProxyError as error:
+            kept = {} if message is None or not echoed else {echoed: getattr(message, echoed)}
+            count(error.code, call)
+            return answer(status=status_of(error), **kept).SerializeToString()
+        if isinstance(serving, bytes):
+            count(Code.OK, call)
+            return serving
+        follow(call, serving)
+        return None
+
+    def follow(call: Call, serving: Running[Answer]) -> None:
+        """Answer a call when its coroutine ends."""
+
         def failed(error: Exception) -> None:
             done(answer(status=failure(call, error)))
 
         def done(message: Answer) -> None:
             limit.pending -= 1
             call.answer(message.SerializeToString())
-            if meter is not None:
-                meter.count(name, message.status.code, call.received_ms)
+            count(message.status.code, call)
 
         def cancelled() -> None:
             limit.pending -= 1
             running.cancel()
-            if meter is not None:
-                meter.count(name, CANCELLED, call.received_ms)
+            count(CANCELLED, call)
 
-        kept: dict[str, str] = {}
-        try:
-            context = opening(call)
-            known = at_once(context, data) if at_once is not None and limit.has_room else None
-            if known is not None:
-                if meter is not None:
-                    meter.count(name, Code.OK, call.received_ms)
-                return known
-            message = read(request, data, bytes_max)
-            if echoed:
-                kept[echoed] = getattr(message, echoed)
-            limit.check()
-        except ProxyError as error:
-            limit.pending += 1
-            done(answer(status=status_of(error), **kept))
-            return None
         limit.pending += 1
-        running = run(serve(context, message), done, failed)
+        running = run(serving, done, failed)
         if not call.is_over:
             call.cancelled = cancelled
-        return None
 
     return Method(name, handle)
 

@@ -36,7 +36,7 @@ from firearrow.net.client import Client, Handler, ServerRequest
 from firearrow.net.replies import Reply, in_task, run
 from firearrow.net.tasks import Tasks
 from firearrow.proxy.answercache import AnswerCache, CacheLimits
-from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
+from firearrow.proxy.brokers import Asked, KnownQueues, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.clusteraccess import ClusterAccess, Sender
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
@@ -501,6 +501,10 @@ class ClusterBrokers:
     async def write_queues(self, topic: str) -> Sequence[QueueAt]:
         """Return the queues of a topic that can be written, at the brokers that have a master."""
         return (await self._known_routes(topic)).written
+
+    def known_queues(self, topic: str) -> KnownQueues | None:
+        """Return None: the answer of a broker must be waited for anyway."""
+        return None
 
     async def readable(self, topic: str) -> Sequence[str]:
         """Return the names of the brokers with queues of a topic that can be read."""

@@ -23,11 +23,12 @@ from firearrow.net.replies import Reply
 from firearrow.net.server import Peer
 from firearrow.net.tls import Door
 from firearrow.proxy.access import Anyone, Exempt, Signed, Users, WhiteLists, claimed_user, white_lists
-from firearrow.proxy.brokers import Asked, Link, QueueAt, QueueGroup, TopicRoute
+from firearrow.proxy.brokers import Asked, KnownQueues, Link, QueueAt, QueueGroup, TopicRoute
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
 from firearrow.proxy.meter import CallMeter
 from firearrow.proxy.metrics import Sources, part_of
+from firearrow.proxy.routes import topic_type
 from firearrow.proxy.service import Service, limits_of
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, QueueData, Route, TopicConfig
@@ -39,6 +40,7 @@ from firearrow.wire.requests import REQUESTS
 
 HEARTBEAT: Final = RequestCode.HEART_BEAT
 TOPICS_MAX: Final = 10_000  # whose queues are kept; more are looked up again
+_UNKNOWN: Final = None, None
 
 
 class LocalLink:
@@ -188,7 +190,7 @@ class LocalBrokers:
         self._rights = rights
         self._host = host
         self._port = port
-        self._written: dict[str, tuple[TopicConfig, list[QueueAt]]] = {}
+        self._written: dict[str, tuple[TopicConfig, KnownQueues]] = {}
 
     def link(self, address: str, asked: Callable[[Asked], None], lost: Callable[[], None]) -> LocalLink:
         """Open a link for the client at an address."""
@@ -227,14 +229,20 @@ class LocalBrokers:
     async def write_queues(self, topic: str) -> Sequence[QueueAt]:
         """Return the queues of a topic that can be written."""
         config = self._config(topic)
-        known = self._written.get(topic)
-        if known is None or known[0] is not config:
+        known = self.known_queues(topic)
+        if known is None:
             count = config.write_queue_nums if config.perm & PERM_WRITE else 0
             name = self._broker.config.broker_name
             if len(self._written) >= TOPICS_MAX:
                 self._written.clear()
-            known = self._written[topic] = config, [(name, number) for number in range(count)]
-        return known[1]
+            known = KnownQueues(topic_type(config), [(name, number) for number in range(count)])
+            self._written[topic] = config, known
+        return known.queues
+
+    def known_queues(self, topic: str) -> KnownQueues | None:
+        """Return what `write_queues` has returned for a topic before; None if the topic has changed since."""
+        config, known = self._written.get(topic, _UNKNOWN)
+        return known if config is self._broker.topics.get(topic) else None
 
     async def readable(self, topic: str) -> Sequence[str]:
         """Return the broker, if the topic can be read."""

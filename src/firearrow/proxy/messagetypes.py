@@ -28,12 +28,12 @@ ATTRIBUTE: Final = "message.type"
 """Attribute of a topic; a topic without it is NORMAL."""
 UNSPECIFIED: Final = "UNSPECIFIED"
 MIXED: Final = "MIXED"
+NORMAL: Final = MessageType.NORMAL.name
 
 _OF_MIXED: Final = [MessageType.NORMAL, MessageType.FIFO, MessageType.DELAY, MessageType.TRANSACTION]
 _TYPES: Final = {kind.name: kind for kind in MessageType if kind is not MessageType.MESSAGE_TYPE_UNSPECIFIED}
 _DELAYS: Final = frozenset({keys_of.DELAY_LEVEL, *keys_of.DELIVERY_TIMES})
 _DECIDING: Final = _DELAYS | {keys_of.TRANSACTION_PREPARED, keys_of.SHARDING_KEY, keys_of.PRIORITY, keys_of.LITE_TOPIC}
-_NORMAL: Final = MessageType.NORMAL.name
 
 
 def type_of(properties: Mapping[str, str]) -> MessageType:
@@ -65,7 +65,7 @@ def check_type(topic: str, topic_type: str, properties: Mapping[str, str]) -> No
     fits.
     """
     kind = type_of(properties)
-    if topic_type == _NORMAL and kind is MessageType.NORMAL:  # nearly always
+    if topic_type == NORMAL and kind is MessageType.NORMAL:  # nearly always
         return
     if not names.is_retry(topic) and not names.is_dlq(topic):
         check_type_name(topic_type, kind.name)

@@ -29,11 +29,13 @@ from typing import Final
 from firearrow.errors import MessageError
 from firearrow.message import properties as keys_of
 from firearrow.message.sysflag import COMPRESSED, TRANSACTION_PREPARED
+from firearrow.proxy.brokers import QueueAt
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code, Encoding, Message, MessageType
 from firearrow.proxy.statuses import ProxyError
-from firearrow.proxy.times import is_time, time_ms
-from firearrow.proxy.validation import is_blank
+from firearrow.proxy.times import NANOS_MAX, NANOS_OF_MS, TIME_SECONDS_MAX, is_time, time_ms
+from firearrow.proxy.validation import are_plain, is_blank
+from firearrow.wire.headers import PlainSend, SendMessageV2
 
 _TRANSACTION: Final = int(MessageType.TRANSACTION)
 _GZIP: Final = int(Encoding.GZIP)
@@ -85,6 +87,54 @@ def properties_of(message: Message, config: ProxyConfig, *, sender: str, now_ms:
     if is_time(born):
         properties[keys_of.BORN_TIMESTAMP] = str(time_ms(born))
     return properties
+
+
+def plain_header(message: Message, config: ProxyConfig, topic: str, sender: str, at: QueueAt) -> SendMessageV2 | None:
+    """Return the header that stores a plain message in a queue; None for any other message.
+
+    A plain message passes `validation.check_message` at a glance, and its type is NORMAL. One pass takes a third of the
+    time of that check, `properties_of`, `text_of` and `header_of`. The topic must have passed its check.
+    """
+    system = message.system_properties
+    message_id, host, born = system.message_id, system.born_host or sender, system.born_timestamp
+    seconds, nanos = born.seconds, born.nanos
+    if (
+        not 0 < len(message.body) <= config.max_message_size
+        or not (message_id.isascii() and message_id.isalnum())
+        or not (host.isascii() and host.isprintable() and " " not in host)
+        or not (0 <= seconds <= TIME_SECONDS_MAX and 0 <= nanos <= NANOS_MAX)
+        or system.message_type == _TRANSACTION
+        or system.message_group
+        or system.lite_topic
+        or system.trace_context
+        or system.HasField("delivery_timestamp")
+        or system.HasField("priority")
+    ):
+        return None
+    own, tag, keys = message.user_properties, system.tag, system.keys
+    begin = ""
+    if own or tag or keys:
+        properties = dict(own)
+        if not all("_" not in name != "" for name in properties) or not are_plain(properties, [tag, *keys], config):
+            return None
+        properties |= {keys_of.TAGS: tag, keys_of.KEYS: " ".join(keys)}
+        begin = "".join([f"{name}\x01{value}\x02" for name, value in properties.items() if value])
+    born_ms = seconds * 1000 + nanos // NANOS_OF_MS
+    broker, queue_id = at
+    return PlainSend(
+        producer_group=topic,
+        topic=topic,
+        queue_id=queue_id,
+        sys_flag=COMPRESSED if system.body_encoding == _GZIP else 0,
+        born_timestamp=born_ms,
+        flag=0,
+        properties=(
+            f"{begin}UNIQ_KEY\x01{message_id}\x02RECONSUME_TIME\x01{system.delivery_attempt}\x02PGROUP\x01{topic}\x02"
+            f"__BORNHOST\x01{host}\x02BORN_TIMESTAMP\x01{born_ms}\x02"
+        ),
+        broker_name=broker,
+        unique=message_id.encode(),
+    )
 
 
 def _delivery(delivery_ms: int, config: ProxyConfig, now_ms: int) -> dict[str, str]:

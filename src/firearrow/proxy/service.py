@@ -178,7 +178,7 @@ class Service:
                 SendMessageResponse,
                 one,
                 sending,
-                producing.send,
+                producing.serve_send,
                 bytes_max=config.grpc_max_inbound_message_size,
             ),
             unary("EndTransaction", EndTransactionRequest, EndTransactionResponse, one, deciding, producing.end),

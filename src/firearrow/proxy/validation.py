@@ -232,11 +232,11 @@ def check_message(message: Message, config: ProxyConfig, now_ms: int) -> None:
 
 def _check_texts(properties: Mapping[str, str], words: list[str], config: ProxyConfig) -> None:
     """Check an application's properties, and its tag and keys."""
-    if not _are_plain(properties, words, config):
+    if not are_plain(properties, words, config):
         check_properties(properties, words[0], words[1:], config)
 
 
-def _are_plain(properties: Mapping[str, str], words: list[str], config: ProxyConfig) -> bool:
+def are_plain(properties: Mapping[str, str], words: list[str], config: ProxyConfig) -> bool:
     """Tell whether properties, tag and keys are sound at a glance: what `check_properties` would find in detail."""
     text = "".join([*properties, *properties.values(), *words])
     return (

@@ -66,6 +66,12 @@ class Response(msgspec.Struct, gc=False):
     body: bytes = b""
 
 
+class Placed(Response):
+    """Answer to a send whose sender is in the same process: the place of the message, without the fields of a frame."""
+
+    queue_offset: int = 0
+
+
 def not_supported(code: int, reason: str = "") -> Response:
     """Answer a request of a code that is not served, in RocketMQ's words, and say why."""
     remark = f" request type {code} not supported"

@@ -68,6 +68,15 @@ class SendMessageV2(Header, kw_only=True):
     broker_name: str | None = field(name="n", default=None)
 
 
+class PlainSend(SendMessageV2, kw_only=True):
+    """A `SendMessageV2` made in the broker's own process; its ``properties`` ask for nothing but storage.
+
+    ``unique`` is the unique key among them. No header is decoded into this form.
+    """
+
+    unique: bytes
+
+
 AnySendMessage = SendMessage | SendMessageV2
 
 

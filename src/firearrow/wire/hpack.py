@@ -177,11 +177,12 @@ class Decoder(Generic[T]):
                 continue
             else:
                 is_kept = first & 0x40
-                row, at = _number(block, at, 0x3F if is_kept else 0x0F)
-                if row:
+                mask = 0x3F if is_kept else 0x0F
+                if first & mask:
+                    row, at = _number(block, at, mask)
                     name = self._row(row)[0]
                 else:
-                    name, at = _text(block, at)
+                    name, at = _text(block, at + 1)
                 value, at = _text(block, at)
                 field = name, value
                 if is_kept:

@@ -72,6 +72,7 @@ PADDED: Final = 8
 HAS_PRIORITY: Final = 32
 
 _ENABLE_PUSH, _MAX_CONCURRENT_STREAMS, _INITIAL_WINDOW_SIZE, _MAX_FRAME_SIZE, _MAX_HEADER_LIST_SIZE = range(2, 7)
+_HEAD: Final = Struct(">HBBBI")
 _SETTING: Final = Struct(">HI")
 _U32: Final = Struct(">I")
 _GOAWAY: Final = Struct(">II")
@@ -96,28 +97,21 @@ class Head:
     """The header fields of a request, or behind its body.
 
     ``misplaced`` says why single fields are none of HTTP/2; ``has_pseudo``: some begin with ``:``; ``is_behind``: a
-    pseudo-field may not follow. ``meaning`` is for the caller's use: later calls with the same block of fields have it,
-    too. ``first`` is the head of the first fields, None if a later field chooses the method of a call. Its meaning is
-    that of all calls that begin so.
+    pseudo-field may not follow. ``is_request``: a request may begin with them. ``meaning`` is for the caller's use:
+    later calls with the same block of fields have it, too. ``first`` is the head of the first fields, None if a later
+    field chooses the method of a call. Its meaning is that of all calls that begin so.
     """
 
-    __slots__ = ("fields", "first", "has_pseudo", "is_behind", "meaning", "misplaced")
+    __slots__ = ("fields", "first", "has_pseudo", "is_behind", "is_request", "meaning", "misplaced")
 
     def __init__(self, fields: dict[bytes, bytes], misplaced: str, *, has_pseudo: bool, is_behind: bool) -> None:
         self.fields: dict[bytes, bytes] = fields
         self.misplaced: Final = misplaced
         self.has_pseudo: Final = has_pseudo
         self.is_behind: Final = is_behind
+        self.is_request: bool = False
         self.first: Head | None = None
         self.meaning: object = None
-
-    @property
-    def fault(self) -> str:
-        """Fault of the fields of a whole block, empty if there is none."""
-        fields = self.fields
-        if self.has_pseudo and not (fields.get(b":method") and fields.get(b":scheme") and fields.get(b":path")):
-            return "method, scheme or path is missing"
-        return self.misplaced
 
 
 class Stream:
@@ -268,13 +262,13 @@ class Http2:
             start = at + HEAD_BYTES
             if start > end:
                 break
-            size = buffer[at] << 16 | buffer[at + 1] << 8 | buffer[at + 2]
+            size_high, size_low, kind, flags, stream_id = _HEAD.unpack_from(buffer, at)
+            size = size_high << 8 | size_low
             if size > FRAME_BYTES_MAX:
                 raise _Broken(ErrorCode.FRAME_SIZE_ERROR, f"a frame of {size} bytes is above {FRAME_BYTES_MAX}")
             if start + size > end:
                 break
-            kind, flags = buffer[at + 3], buffer[at + 4]
-            stream_id = int.from_bytes(buffer[at + 5 : start]) & _WINDOW_BYTES_MAX
+            stream_id &= _WINDOW_BYTES_MAX
             at = start + size
             payload = buffer[start:at]
             if self._block is not None and (kind != CONTINUATION or stream_id != self._block_id):
@@ -398,7 +392,7 @@ class Http2:
         if stream_id > self.last_id + 2:
             self._skipped = [*self._skipped[1 - _SKIPPED_MAX :], range(self.last_id + 1, stream_id)]
         self.last_id = stream_id
-        if head.fault or (b":method" not in head.fields):
+        if not head.is_request:
             self._send_reset(stream_id, ErrorCode.PROTOCOL_ERROR)
             self._count_reset()
             return
@@ -748,7 +742,7 @@ def _frame(kind: int, flags: int, stream_id: int, payload: bytes) -> bytes:
 
 def _are_wrong(trailers: Head, *, ends: bool) -> bool:
     """Tell whether the header fields behind a request can't be its trailers. RFC 9113, 8.1."""
-    return not ends or bool(trailers.fault) or trailers.has_pseudo
+    return not ends or bool(trailers.misplaced) or trailers.has_pseudo
 
 
 def _unpadded(payload: bytes) -> bytes:
@@ -761,6 +755,7 @@ _USUAL: Final = frozenset(  # names of RocketMQ's calls that need no look
     b"content-type user-agent grpc-timeout grpc-accept-encoding authorization x-mq-language x-mq-protocol "
     b"x-mq-client-version x-mq-client-id x-mq-date-time x-mq-request-id x-mq-namespace".split()
 )
+_PLAIN: Final = _USUAL - {b"content-type"}
 _PSEUDO: Final = frozenset({b":method", b":scheme", b":path", b":authority"})
 _DECIDING: Final = frozenset({b":method", b":path", b"content-type"})  # about the method of a call
 _OF_CONNECTIONS: Final = frozenset(
@@ -772,6 +767,10 @@ def head_of(before: Head | None, fields: list[Field]) -> Head:
     """Return header fields by name, behind those of ``before``, and what is wrong with them; the last value of a name
     counts.
     """
+    if before is not None and before.is_request and _PLAIN.issuperset([name for name, _ in fields]):
+        head = Head(before.fields | dict(fields), "", has_pseudo=True, is_behind=True)
+        head.is_request, head.first = True, before
+        return head
     by_name: dict[bytes, bytes] = {}
     fault = ""
     has_pseudo = is_behind = False
@@ -793,6 +792,7 @@ def head_of(before: Head | None, fields: list[Field]) -> Head:
                 fault = f"header field {name!r} is none of HTTP/2"
         by_name[name] = value
     head = Head(by_name, fault, has_pseudo=has_pseudo, is_behind=is_behind)
+    head.is_request = not fault and all(by_name.get(name) for name in (b":method", b":scheme", b":path"))
     if before is not None and _DECIDING.isdisjoint([name for name, _ in fields]):
         head.first = before
     return head

@@ -60,9 +60,9 @@ from firearrow.store import (
 )
 from firearrow.wire.bodies import PERM_WRITE, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
-from firearrow.wire.command import Response, fields_of
+from firearrow.wire.command import Placed, Response, fields_of
 from firearrow.wire.frame import LENGTHS, AnyCommand, SendAnswers, response_of
-from firearrow.wire.headers import AnySendMessage, SendMessage, SendMessageV2
+from firearrow.wire.headers import AnySendMessage, PlainSend, SendMessage, SendMessageV2
 
 _NOT_PLAIN_FLAGS: Final = ~(COMPRESSED | MULTI_TAGS | COMPRESSION_MASK)
 _BATCH_TOPIC_BYTES_MAX: Final = 127
@@ -156,8 +156,10 @@ class SendProcessor:
 
     def send(self, peer: Peer, request: AnyCommand) -> Answer:
         """10, 310: append one message, and answer with its ids and its queue offset."""
-        header = request.ext
-        if type(header) is not SendMessageV2:
+        header, unique = request.ext, b""
+        if type(header) is PlainSend:
+            unique = header.unique
+        elif type(header) is not SendMessageV2:
             header = fields_of(request, SendMessage if request.code == RequestCode.SEND_MESSAGE else SendMessageV2)
         topic = header.topic
         target = self._targets.get(topic)
@@ -169,7 +171,7 @@ class SendProcessor:
             if not target.queues:
                 return self._send_again(peer, request, header, queue_id)
         text = header.properties.encode()
-        unique = plain_unique(text)
+        unique = unique or plain_unique(text)
         if not unique:
             plain = plain_send(text)
             if plain is None:
@@ -195,6 +197,8 @@ class SendProcessor:
             peer.received_ms,
             header.reconsume_times,
         )
+        if peer.takes_objects and not self._must_confirm:
+            return Placed(queue_offset=queue_offset)
         if request.binary:
             answer = self._answers.binary_frame(request.opaque, physical_offset, queue_id, queue_offset, unique)
         else:
