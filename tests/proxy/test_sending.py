@@ -1,14 +1,20 @@
 """Stored properties and system flags of sends are those of RocketMQ's proxy."""
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from firearrow.broker.sending.plain import plain_send
 from firearrow.message import properties as keys_of
 from firearrow.message.sysflag import COMPRESSED, TRANSACTION_PREPARED
 from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code, Encoding, Message, MessageType, Resource, SystemProperties, Timestamp
 from firearrow.proxy.messagetypes import type_of
-from firearrow.proxy.sending import delay_level_of, properties_of, queue_key_of, sys_flag_of, text_of
+from firearrow.proxy.sending import delay_level_of, plain_header, properties_of, queue_key_of, sys_flag_of, text_of
 from firearrow.proxy.statuses import ProxyError
+from firearrow.proxy.times import time_ms
+from firearrow.proxy.validation import check_message
+from firearrow.wire.headers import PlainSend
 from tests.proxy.golden import CONFIG, NOW_MS, SENDER, sends
 
 LEVELS = ProxyConfig().message_delay_level
@@ -24,6 +30,67 @@ def test_properties_and_flags_are_those_of_rocketmqs_proxy() -> None:
         assert texts == [keys_of.parse(text) for text in send.properties]
         assert sys_flag_of(messages[0]) == send.flag
         assert [type_of(properties).name for properties in found] == send.types
+
+
+def check_plain(sent: Message, config: ProxyConfig = CONFIG) -> bool:
+    """Compare the header of a plain message with what the general path makes; tell whether it is one."""
+    topic = sent.topic.name
+    header = plain_header(sent, len(sent.body), config, topic, SENDER)
+    if header is None:
+        return False
+    check_message(sent, config, NOW_MS)
+    properties = properties_of(sent, config, sender=SENDER, now_ms=NOW_MS)
+    assert header == PlainSend(
+        producer_group=topic,
+        topic=topic,
+        queue_id=0,
+        sys_flag=sys_flag_of(sent),
+        born_timestamp=time_ms(sent.system_properties.born_timestamp),
+        flag=0,
+        properties=text_of(properties),
+        unique=sent.system_properties.message_id.encode(),
+    )
+    assert plain_send(header.properties.encode()) == (header.unique, False)
+    assert type_of(properties) is MessageType.NORMAL
+    return True
+
+
+def test_a_plain_message_is_stored_as_all_its_checks_and_rules_say() -> None:
+    ones = [send for send in sends() if len(send.request.messages) == 1 and send.request.messages[0].topic.name.strip()]
+    plain = [send for send in ones if check_plain(send.request.messages[0])]
+    assert not any(send.refusal for send in plain)
+    assert 5 < len(plain) < len(ones) // 2
+
+
+TEXTS = st.sampled_from(["", " ", "a", "A1", "a_b", "a b", "é", "x\x01", "\x02", "|", "DELAY", "1.2.3.4"])
+
+
+@given(
+    st.dictionaries(TEXTS, TEXTS, max_size=2),
+    st.lists(TEXTS, max_size=2),
+    st.fixed_dictionaries(
+        {"message_id": TEXTS},
+        optional=dict.fromkeys(("tag", "message_group", "lite_topic", "trace_context", "born_host"), TEXTS)
+        | {
+            "message_type": st.sampled_from(MessageType),
+            "body_encoding": st.sampled_from(Encoding),
+            "delivery_attempt": st.integers(-1, 3),
+            "priority": st.integers(-1, 3),
+            "delivery_timestamp": st.just(Timestamp(seconds=NOW_MS // 1000 + 5)),
+            "born_timestamp": st.builds(
+                Timestamp, seconds=st.sampled_from([-1, 0, 7, 1 << 40]), nanos=st.sampled_from([-1, 0, 1_999_999])
+            ),
+        },
+    ),
+    st.binary(max_size=9),
+    st.sampled_from([-1, 0, 8]),
+)
+def test_what_is_not_plain_at_a_glance_is_left_to_the_checks(
+    own: dict[str, str], keys: list[str], fields: dict[str, object], body: bytes, size: int
+) -> None:
+    system = SystemProperties(keys=keys, **fields)  # type: ignore[arg-type]
+    sent = Message(topic=Resource(name="orders"), user_properties=own, system_properties=system, body=body)
+    check_plain(sent, ProxyConfig(max_message_size=size))
 
 
 def message(**fields: object) -> Message:

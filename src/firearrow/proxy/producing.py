@@ -93,18 +93,19 @@ class Producing:
         known = self._brokers.known_queues(topic)
         if known is None or known.topic_type != NORMAL or not known.queues:
             return None
-        queue = self._turns_of(topic).queue_of(known.queues)
-        header = plain_header(message, self._config, topic, context.address, queue)
+        body = message.body
+        header = plain_header(message, len(body), self._config, topic, context.address)
         if header is None:
             return None
-        command = typed_request(RequestCode.SEND_MESSAGE_V2, header, message.body)
-        reply = context.link.call(queue[0], command, SEND_MS_MAX)
+        broker, header.queue_id = self._turns_of(topic).queue_of(known.queues)
+        command = typed_request(RequestCode.SEND_MESSAGE_V2, header, body)
+        reply = context.link.call(broker, command, SEND_MS_MAX)
         answer, now_ms = reply.value, self._clock.now_ms()
         if answer is None or type(answer.ext) is not Placed:
-            return self._answered([(message, queue[0], reply)], now_ms)
+            return self._answered([(message, broker, reply)], now_ms)
         self.sent.add(1, now_ms)
         entry = self._plain_entry
-        entry.message_id = entry.transaction_id = message.system_properties.message_id
+        entry.message_id = entry.transaction_id = header.unique.decode()
         entry.offset = answer.ext.queue_offset
         return self._plain_answer.SerializeToString()
 
