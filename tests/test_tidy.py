@@ -62,6 +62,7 @@ BROAD_EXCEPT_PLACES = {
     "src/firearrow/console/app.py",
     "src/firearrow/net/grpc.py",
     "src/firearrow/net/http.py",
+    "src/firearrow/net/loopback.py",
     "src/firearrow/net/replies.py",
     "src/firearrow/net/server.py",
     "src/firearrow/spark/jobs/archive/catalogs.py",

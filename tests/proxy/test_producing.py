@@ -11,13 +11,14 @@ from firearrow.message.model import MessageView
 from firearrow.message.properties import RESERVED
 from firearrow.proxy import messages as m
 from firearrow.proxy.queuechoice import queue_for
+from firearrow.proxy.sending import plain_header
 from firearrow.testing import EmbeddedCluster
 from firearrow.testing.cluster import BlockingCluster
 from firearrow.testing.virtual import VirtualTime
 from firearrow.wire.bodies import TopicConfig
 from tests.loglines import told
 from tests.proxy.conftest import Administrator, Connect
-from tests.proxy.direct import Direct
+from tests.proxy.direct import Direct, World, run
 from tests.proxy.rpcs import Rpcs, receive_request, send_request, settings_of_consumer
 
 KEYS = {"enableMixedMessageType": True, "maxMessageSize": 5000}
@@ -90,17 +91,57 @@ def test_a_priority_is_stored(cluster: BlockingCluster, rpcs: Rpcs) -> None:
     assert cluster.messages("priority")[0].properties["_SYS_MSG_PRIORITY_"] == "2"
 
 
+@pytest.mark.parametrize("flush", ["ASYNC_FLUSH", "SYNC_FLUSH"])
+def test_plain_sends_are_stored_and_answered_as_any_other(monkeypatch: pytest.MonkeyPatch, flush: str) -> None:
+    kinds: list[dict[str, Any]] = [{}, {"tag": "a"}, {"keys": ("k_1", "k2")}]
+    kinds += [{"properties": properties} for properties in ({"x": "y", "z": ""}, {"a_b": "c"})]
+    found: list[tuple[list[Any], list[Any]]] = []
+
+    async def main(world: World) -> None:
+        client = world.client()
+        answers = []
+        for number, fields in enumerate(kinds * 2):
+            request = send_request("T", b"%d" % number, **fields)
+            system = request.messages[0].system_properties
+            system.message_id, system.delivery_attempt = f"A{number}", number % 2
+            system.born_timestamp.seconds, system.born_timestamp.nanos = 1_000_000 + number, 999_999_999
+            answers.append(await client.SendMessage(request))
+        await asyncio.sleep(1)
+        views = world.cluster.messages("T")
+        stored = [
+            (view.body, view.queue_offset, view.sys_flag, view.born_timestamp_ms, view.properties) for view in views
+        ]
+        found.append((answers, stored))
+
+    plain = [0]
+
+    def counted(*about: Any) -> Any:
+        header = plain_header(*about)
+        plain[0] += header is not None
+        return header
+
+    monkeypatch.setattr("firearrow.proxy.producing.plain_header", counted)
+    run(main, flushDiskType=flush)
+    monkeypatch.setattr("firearrow.proxy.producing.plain_header", lambda *_: None)
+    run(main, flushDiskType=flush)
+    assert plain == [7], "but those with an underscore, and the first one"
+    assert found[0] == found[1]
+    assert [answer.status for answer in found[0][0]] == [OK] * 10
+
+
 # --- queues ---
 
 
-def test_sends_take_turns(cluster: BlockingCluster, rpcs: Rpcs) -> None:
+@pytest.mark.parametrize("trace", ["", "trace"], ids=["plain", "general"])
+def test_sends_take_turns(cluster: BlockingCluster, rpcs: Rpcs, trace: str) -> None:
     """A producer of two topics reaches all queues of both."""
-    for topic in ("turns-a", "turns-b"):
+    topics = [f"turns-{name}{trace}" for name in "ab"]
+    for topic in topics:
         cluster.create_topic(topic, queues=4)
     for _ in range(8):
-        for topic in ("turns-a", "turns-b"):
-            assert rpcs.SendMessage(send_request(topic, b"x")).status == OK
-    for topic in ("turns-a", "turns-b"):
+        for topic in topics:
+            assert rpcs.SendMessage(send_request(topic, b"x", trace_context=trace)).status == OK
+    for topic in topics:
         assert sorted(view.queue_id for view in cluster.messages(topic)) == [0, 0, 1, 1, 2, 2, 3, 3]
 
 

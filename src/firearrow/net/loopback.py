@@ -48,7 +48,7 @@ class _LocalPeer(Peer):
             if self._server.meter is not None:
                 self._server.meter.count(_SEND, 1, self.received_ms)
             return answer
-        self.send(self._encoded(request, answer))
+        self._send_all([self._encoded(request, answer)])
         if self._outgoing is not None:
             self._outgoing.leave()
         return None

@@ -110,8 +110,7 @@ class Peer(asyncio.Protocol):
         self._has_ended = False  # True if the peer sends nothing any more
         self.owed = 0  # pending answers, which keep the connection open then
         self._paused = self._waits = self._is_dropped = False
-        self.is_slow = False  # True while the client of a `Loopback` does not read
-        self.takes_objects = False  # True while a `Loopback` can take an answer that is no frame
+        self.is_slow = self.takes_objects = False  # a `Loopback`: does not read; takes an answer that is no frame
         self._calls: FutureCalls | None = None  # None until the first call
         self._open_since: dict[int, int] = {}  # by opaque, while times of requests are measured
         self.gathered_code = 0  # of requests that are answered soon, see ``net.gathering``

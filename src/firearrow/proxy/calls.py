@@ -185,39 +185,46 @@ def unary(
                 return known
             message = read(request, data, bytes_max)
             limit.check()
-            serving = serve(context, message)
+            served = serve(context, message)
         except ProxyError as error:
             kept = {} if message is None or not echoed else {echoed: getattr(message, echoed)}
             count(error.code, call)
             return answer(status=status_of(error), **kept).SerializeToString()
-        if isinstance(serving, bytes):
+        if isinstance(served, bytes):
             count(Code.OK, call)
-            return serving
-        follow(call, serving)
+            return served
+        _answer_later(call, served, answer, limit, count)
         return None
 
-    def follow(call: Call, serving: Running[Answer]) -> None:
-        """Answer a call when its coroutine ends."""
-
-        def failed(error: Exception) -> None:
-            done(answer(status=failure(call, error)))
-
-        def done(message: Answer) -> None:
-            limit.pending -= 1
-            call.answer(message.SerializeToString())
-            count(message.status.code, call)
-
-        def cancelled() -> None:
-            limit.pending -= 1
-            running.cancel()
-            count(CANCELLED, call)
-
-        limit.pending += 1
-        running = run(serving, done, failed)
-        if not call.is_over:
-            call.cancelled = cancelled
-
     return Method(name, handle)
+
+
+def _answer_later(
+    call: Call,
+    serving: Running[Answer],
+    answer: Callable[..., Answer],
+    limit: CallLimit,
+    count: Callable[[int, Call], None],
+) -> None:
+    """Answer a call when its coroutine ends; until then it is pending."""
+
+    def failed(error: Exception) -> None:
+        done(answer(status=failure(call, error)))
+
+    def done(message: Answer) -> None:
+        limit.pending -= 1
+        call.answer(message.SerializeToString())
+        count(message.status.code, call)
+
+    def cancelled() -> None:
+        limit.pending -= 1
+        running.cancel()
+        count(CANCELLED, call)
+
+    limit.pending += 1
+    running = run(serving, done, failed)
+    if not call.is_over:
+        call.cancelled = cancelled
 
 
 def streaming(
