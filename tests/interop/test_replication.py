@@ -50,6 +50,11 @@ class Pair:
     broker_port: int = 0
     turns: int = 0
 
+    @property
+    def name(self) -> str:
+        """Name of the broker that both are."""
+        return f"{self.master_kind}-master"
+
     @contextmanager
     def master(self, *, sync: bool, killed: bool = False) -> Iterator[Server]:
         keys = {"brokerRole": "SYNC_MASTER" if sync else "ASYNC_MASTER"}
@@ -70,7 +75,7 @@ class Pair:
         self.turns += 1
         settings = {
             **SMALL_FILES, "storeType": self.store_type, "namesrvAddr": self.namesrv,
-            "brokerName": f"{self.master_kind}-master", **keys,
+            "brokerName": self.name, **keys,
             "timerFlushIntervalMs": "3000",  # a slave's timer is looked for in its files
         }  # fmt: skip
         store, logs = self.directory / name, self.directory / f"{self.turns}-{name}-{kind}"
@@ -162,6 +167,11 @@ def acked(java: JavaClient, master: Server) -> list[tuple[str, str, str]]:
     return [(row[1], row[2], row[4]) for row in rows]
 
 
+def end_of_queue(java: JavaClient, pair: Pair) -> int:
+    """The end of the first queue at the master."""
+    return java.call("admin.maxOffset", int, topic=TOPIC, broker=pair.name, queue=0)
+
+
 def knows_topic(slave: Server) -> bool:
     """Whether a slave has learned from its master which topics there are."""
     files = (path for path in (slave.store / "config").rglob("*") if path.is_file())
@@ -195,6 +205,8 @@ def test_a_slave_has_what_its_master_has_whoever_is_killed(pair: Pair) -> None:
             wait_until(lambda: knows_topic(slave), TIMEOUT_S, "topics of the slave")
             wait_until(lambda: timer_offset(slave) == 1, TIMEOUT_S, "timer of the slave")
             wait_until_healthy(pair.namesrv)
+            # The master writes the message when its time comes: a slave that has ended by then would lack it.
+            wait_until(lambda: end_of_queue(java, pair) == len(bodies) // QUEUES + 1, TIMEOUT_S, "timed message")
         java.close()
     found = diff(Layout(pair.directory / "master"), Layout(pair.directory / "slave"))
     parts = {"log", "queues"} & {it.part for it in found.differences}
