@@ -87,6 +87,11 @@ def guarded_grpc_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Se
         yield server
 
 
+@pytest.fixture(autouse=True)
+def patient(patience: None) -> None:
+    """Clients in Python wait for an answer of RocketMQ: its JVM may pause for seconds on a busy machine."""
+
+
 @pytest.fixture
 def java(driver: Driver, server: Server) -> Iterator[JavaClient]:
     """The official Java client on the server under test."""
