@@ -17,6 +17,7 @@ from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.signature import Credentials
 from tests.interop.servers import AUTHORIZED, CLUSTER_NAME, ROOT, SMALL_FILES, Server, free_port, running
 from tests.interop.toolchain import java_command
+from tests.patience import patient_environment
 
 SETTINGS: Final[Mapping[str, str]] = {
     **SMALL_FILES,
@@ -56,10 +57,14 @@ def of_proxy(settings: Mapping[str, str]) -> dict[str, str]:
 
 @contextmanager
 def behind_proxy(server: Server, log: Path, settings: Mapping[str, str], *options: str) -> Iterator[Server]:
-    """Run a proxy in front of a server; yield the server with the proxy's addresses."""
+    """Run a proxy in front of a server; yield the server with the proxy's addresses.
+
+    It waits for its broker for longer than for a user's: RocketMQ's may take seconds for its first answers.
+    """
     words = [word for key, text in settings.items() for word in ("--set", f"{key}={text}")]
     command = [sys.executable, "-m", "firearrow", "proxy", "-n", server.namesrv, "--host", "127.0.0.1"]
-    with running([*command, *options, *words], log) as process:
+    patient = patient_environment(log.parent)
+    with running([*command, *options, *words], log, **patient) as process:
         ready = process.wait_for_line("ready ").removeprefix("ready ")
         at = dict(word.split("=") for word in ready.split())
         yield replace(server, grpc=at["grpc"], remoting=at.get("remoting", ""))

@@ -30,7 +30,7 @@ from rocketmq import (
 
 Arguments = Mapping[str, Any]
 
-REQUEST_SECONDS: Final = 3
+REQUEST_SECONDS: Final = 60  # a broker that has just started may be slow: after 3 s, a producer would send again
 
 
 def configuration(arguments: Arguments) -> ClientConfiguration:

@@ -48,6 +48,8 @@ public final class GrpcProgram {
     private static final ClientServiceProvider PROVIDER = ClientServiceProvider.loadService();
     private static final Pattern CODE = Pattern.compile("response-code=(\\d+)");
     private static final int CLOSE_SECONDS = 2;
+    /** A broker that has just started may be slow: after the default of 3 s, a producer would send again. */
+    private static final Duration REQUEST_TIMEOUT = Duration.ofSeconds(60);
 
     private final Gson gson = new Gson();
     private final Map<String, Operation> operations = new HashMap<>();
@@ -144,6 +146,7 @@ public final class GrpcProgram {
     private static ClientConfiguration configuration(JsonObject arguments) {
         ClientConfigurationBuilder builder = ClientConfiguration.newBuilder()
             .setEndpoints(arguments.get("endpoints").getAsString())
+            .setRequestTimeout(REQUEST_TIMEOUT)
             .enableSsl(arguments.get("tls").getAsBoolean());
         String user = arguments.get("user").getAsString();
         if (!user.isEmpty()) {
