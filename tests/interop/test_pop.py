@@ -172,9 +172,6 @@ def test_a_group_is_switched_while_messages_flow(java: JavaClient, topic: str, g
 
     wait_until(lambda: len(received()) == sent, ARRIVAL_TIMEOUT_S, f"{sent} messages")
     assert received().keys() == once(0, sent).keys()
-    import sys
-
-    sys.stderr.write(f"TWICE {received().total() - sent} of {sent}\n")
 
 
 def test_consumers_share_queues_as_mqadmin_says(java: JavaClient, topic: str, group: str) -> None:
