@@ -22,7 +22,8 @@ T = TypeVar("T")
 MIB = 1 << 20
 BODY_BYTES_MAX = 4 * MIB  # the client's and the broker's default maxMessageSize
 NO_COMPRESSION = 1 << 30
-ARRIVAL_TIMEOUT_S = 30  # a client that misses its wake-up word looks again after 20 s
+ARRIVAL_TIMEOUT_S = 60  # a client that misses its wake-up word looks again after 20 s, and a JVM may be slow
+REQUEST_S = 30  # for a request, and the reply that another client gives
 FOREVER_MS = 1 << 53
 
 
@@ -167,7 +168,7 @@ class Producer(_Handle):
         """Send all as one batch, to one queue."""
         return self._call("producer.batch", SendReport, topic=topic, messages=messages)
 
-    def request(self, topic: str, message: Outgoing, within_s: float = 10) -> bytes:
+    def request(self, topic: str, message: Outgoing, within_s: float = REQUEST_S) -> bytes:
         """Send a request and return the body of the reply."""
         timeout_ms = int(within_s * 1000)
         return self._call("producer.request", bytes, topic=topic, message=message, timeoutMs=timeout_ms)

@@ -6,7 +6,7 @@ from collections import Counter
 
 from tests.interop.javaclient import JavaClient, Outgoing
 
-WAKE_UP_S = 5  # far below the 15 s for which the broker may hold a pull
+WAKE_UP_S = 12  # below the 15 s for which the broker may hold a pull
 
 
 def numbered(count: int, start: int = 0, queues: int = 4) -> list[Outgoing]:

@@ -29,7 +29,7 @@ from tests.net.rawclient import RawClient
 from tests.spark.brokers import create_topic, stored
 from tests.spark.sinkdeaths import BETWEEN_COMMITS, DECIDED, POINTS, ROWS, has_died, kill_at, step
 
-ARRIVAL_TIMEOUT_S = 20
+ARRIVAL_TIMEOUT_S = 60
 GIVEN_UP_TIMEOUT_S = 90
 OFTEN: Final = {"transactionTimeOut": "500", "transactionCheckInterval": "500", "transactionCheckMax": "2"}
 

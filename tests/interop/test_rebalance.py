@@ -12,7 +12,7 @@ from tests.interop.javaclient import JavaClient, Outgoing, Producer, PushConsume
 from tests.interop.waiting import wait_until
 
 QUEUES = 8
-NOTICE_S = 10
+NOTICE_S = 15  # below the 20 s of a round
 
 
 class Traffic:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tests.interop.driver import JavaError
-from tests.interop.javaclient import ARRIVAL_TIMEOUT_S, JavaClient, Outgoing, Received
+from tests.interop.javaclient import ARRIVAL_TIMEOUT_S, REQUEST_S, JavaClient, Outgoing, Received
 from tests.interop.waiting import wait_until
 
 REPLIES = "DefaultCluster_REPLY_TOPIC"
@@ -28,7 +28,7 @@ def test_a_request_is_answered(java: JavaClient, topic: str, group: str) -> None
         assert copy.body == b"re: " + body
         assert copy.properties["MSG_TYPE"] == "reply"
     asked = java.pull_consumer().read(topic)
-    assert [message.properties["TTL"] for message in asked] == ["10000"] * 3
+    assert [message.properties["TTL"] for message in asked] == [str(REQUEST_S * 1000)] * 3
 
 
 def test_a_long_reply_comes_compressed(java: JavaClient, topic: str, group: str) -> None:

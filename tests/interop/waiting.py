@@ -40,7 +40,7 @@ OF_BROKERS = (
 """The checks of brokers: what groups have left to consume is the test's own affair."""
 
 
-def wait_until_healthy(namesrv: str, within_s: float = 30) -> None:
+def wait_until_healthy(namesrv: str, within_s: float = 60) -> None:
     """Wait until `firearrow check` finds nothing wrong with brokers; their disk may be full."""
     limits = Thresholds(disk_percent=Threshold(101, 102))
 
