@@ -18,10 +18,10 @@ Running = Coroutine["Reply[Any]", None, T]
 class Reply(Generic[T]):
     """Value that comes later; one coroutine may await it."""
 
-    __slots__ = ("_error", "_is_done", "_value", "wake")
+    __slots__ = ("_error", "_is_done", "_is_replaced", "_value", "wake")
 
     def __init__(self) -> None:
-        self._is_done = False
+        self._is_done = self._is_replaced = False
         self._value: T | None = None
         self._error: Exception | None = None
         self.wake: Callable[[], None] | None = None
@@ -38,15 +38,22 @@ class Reply(Generic[T]):
 
     def set_result(self, value: T) -> None:
         """Take the value."""
-        assert not self._is_done, "a reply comes once"
-        self._value = value
-        self._finish()
+        if not self._is_replaced:
+            assert not self._is_done, "a reply comes once"
+            self._value = value
+            self._finish()
 
     def set_exception(self, error: Exception) -> None:
         """Take the error that came instead of a value."""
-        assert not self._is_done, "a reply comes once"
-        self._error = error
-        self._finish()
+        if not self._is_replaced:
+            assert not self._is_done, "a reply comes once"
+            self._error = error
+            self._finish()
+
+    def replace(self, value: T) -> None:
+        """Take a value in place of the reply, which is dropped when it comes."""
+        self.set_result(value)
+        self._is_replaced = True
 
     def _finish(self) -> None:
         self._is_done = True

@@ -11,7 +11,7 @@ import asyncio
 from typing import Final, NamedTuple
 
 from firearrow.net.grpc import Call
-from firearrow.net.replies import Reply, run
+from firearrow.net.replies import Reply
 from firearrow.proxy.brokers import Link
 from firearrow.proxy.calls import Context
 from firearrow.wire.codes import ResponseCode
@@ -22,7 +22,7 @@ END_SECONDS: Final = 0.1  # for brokers to end the waits of a proxy that stops
 
 
 class _Wait(NamedTuple):
-    """A pending request, and the place of its answer."""
+    """A pending request and its answer to come."""
 
     link: Link
     request: AnyCommand
@@ -46,11 +46,10 @@ class Waits:
         reply = link.call(broker, request, timeout_ms)
         if reply.done():
             return await reply
-        wait = self._pending[call] = _Wait(link, request, Reply())
-        _pass_on(reply, wait.answer)
+        self._pending[call] = _Wait(link, request, reply)
         call.cancelled = lambda: link.end_wait(request)
         try:
-            return await wait.answer
+            return await reply
         finally:
             del self._pending[call]
             call.cancelled = None
@@ -64,17 +63,4 @@ class Waits:
 
     def _answer(self) -> None:
         for wait in list(self._pending.values()):
-            wait.answer.set_result(Command(ResponseCode.POLLING_TIMEOUT, {}))
-
-
-def _pass_on(reply: Reply[AnyCommand], answer: Reply[AnyCommand]) -> None:
-    async def wait() -> None:
-        found = await reply
-        if not answer.done():
-            answer.set_result(found)
-
-    def failed(error: Exception) -> None:
-        if not answer.done():
-            answer.set_exception(error)
-
-    run(wait(), lambda _: None, failed)
+            wait.answer.replace(Command(ResponseCode.POLLING_TIMEOUT, {}))
