@@ -14,7 +14,6 @@ show both. Any other formatter, such as that of ``logging.basicConfig``, shows t
 
 from __future__ import annotations
 
-import json
 import logging
 import re
 import sys
@@ -25,9 +24,9 @@ from typing import IO, Any, Literal, Self
 LogFormat = Literal["text", "json"]
 
 _OWN_FIELDS = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
-_NEEDS_QUOTES = re.compile(r'[\s"=\\]|^$|[^\x20-\x7e\u00a0-\U0010ffff]')
-_LEFT_BY_JSON = re.compile(r"[\x7f-\x9f\u2028\u2029]")  # control characters, ends of lines
-_UNPRINTABLE = re.compile(rf"[\x00-\x1f]|{_LEFT_BY_JSON.pattern}")
+_NEEDS_QUOTES = re.compile(r'[\s"=\\\x00-\x1f\x7f-\x9f]|^$')
+_LEFT_BY_JSON = {code: f"\\u{code:04x}" for code in (*range(0x7F, 0xA0), 0x2028, 0x2029)}  # controls, ends of lines
+_UNPRINTABLE = {code: f"\\u{code:04x}" for code in range(0x20)} | _LEFT_BY_JSON
 _AT_THE_END = ("reason", "error")
 
 
@@ -43,7 +42,7 @@ class Log(logging.LoggerAdapter[logging.Logger]):
     def process(self, msg: Any, kwargs: MutableMapping[str, Any]) -> tuple[Any, MutableMapping[str, Any]]:
         """Add the sentence to a record, which is known to be emitted."""
         sentence = kwargs.pop("sentence", None) or _sentence(msg, kwargs.get("extra") or {})
-        return EventMessage(msg, _UNPRINTABLE.sub(_escaped, sentence)), kwargs
+        return EventMessage(msg, sentence.translate(_UNPRINTABLE)), kwargs
 
 
 class EventMessage(str):
@@ -166,9 +165,7 @@ def _text(value: object) -> str:
 
 
 def _json(value: object) -> str:
+    import json  # a program that logs nothing, as most commands, does not need it
+
     text = json.dumps(value, ensure_ascii=False, default=str)
-    return _LEFT_BY_JSON.sub(_escaped, text)
-
-
-def _escaped(found: re.Match[str]) -> str:
-    return f"\\u{ord(found[0]):04x}"
+    return text.translate(_LEFT_BY_JSON)
