@@ -44,6 +44,13 @@ that has no row falls back to its family, and at last to `BrokerError`.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
 
 class FirearrowError(Exception):
     """Root of every error that Firearrow raises on purpose."""
@@ -327,3 +334,14 @@ _FAMILIES: tuple[tuple[range, type[BrokerError]], ...] = (
     (range(2000, 2017), ControllerError),
     (range(3001, 3100), AuthNotFound),
 )
+
+
+@contextmanager
+def naming(path: Path | str) -> Iterator[None]:
+    """Add the file's name to an OSError: calls on descriptors don't have it."""
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = str(path)
+        raise

@@ -37,7 +37,7 @@ from typing import Final, Generic, NamedTuple, Protocol, TypeVar
 from urllib.parse import quote
 from zlib import crc32
 
-from firearrow.errors import ConfigError, FirearrowError
+from firearrow.errors import ConfigError, FirearrowError, naming
 from firearrow.logs import Log
 
 log: Final = Log(__name__)
@@ -216,17 +216,6 @@ def sync_directory(path: Path) -> None:
             os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-@contextmanager
-def naming(path: Path | str) -> Iterator[None]:
-    """Add the file's name to an OSError: calls on descriptors don't have it."""
-    try:
-        yield
-    except OSError as error:
-        if error.filename is None:
-            error.filename = str(path)
-        raise
 
 
 def _beside(path: Path, suffix: str) -> Path:

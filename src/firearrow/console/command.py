@@ -17,8 +17,8 @@ from firearrow.cli.serving.consoleprocess import HOST, PORT
 from firearrow.cli.serving.standardinput import call_at_end
 from firearrow.clock import SystemClock
 from firearrow.console.changes import ChangeLog
-from firearrow.errors import CannotListen, MissingPackage
-from firearrow.files import for_the_user_alone, naming
+from firearrow.errors import CannotListen, MissingPackage, naming
+from firearrow.files import for_the_user_alone
 from firearrow.net.address import endpoint
 
 if TYPE_CHECKING:

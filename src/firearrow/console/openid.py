@@ -37,8 +37,7 @@ from starlette.responses import Response
 from firearrow.cli.cluster.contexts import credentials_of
 from firearrow.cli.output.sentences import without_number
 from firearrow.console.signin import CALLBACK, LOCAL_HOSTS, NotAdmitted, SignedIn
-from firearrow.errors import ConfigError
-from firearrow.files import naming
+from firearrow.errors import ConfigError, naming
 from firearrow.wire.signature import Credentials
 
 SESSION_SECONDS: Final = 12 * 60 * 60.0

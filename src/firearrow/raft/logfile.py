@@ -37,8 +37,8 @@ from zlib import crc32
 
 import msgspec
 
-from firearrow.errors import CorruptStore, StoreLocked
-from firearrow.files import SECTOR_BYTES, is_thrown_away, make_directory, naming, replace_atomically
+from firearrow.errors import CorruptStore, StoreLocked, naming
+from firearrow.files import SECTOR_BYTES, is_thrown_away, make_directory, replace_atomically
 from firearrow.raft.messages import LogEntry, Saved
 
 MAGIC: Final = b"FARAFT01"

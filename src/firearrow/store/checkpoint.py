@@ -36,8 +36,7 @@ from enum import Enum
 from pathlib import Path
 from typing import Final
 
-from firearrow.errors import StoreLocked
-from firearrow.files import naming
+from firearrow.errors import StoreLocked, naming
 from firearrow.logs import Log
 from firearrow.store.fs import OS_FILES, FileSystem, ensure_directory
 

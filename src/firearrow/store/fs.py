@@ -24,6 +24,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
+from firearrow.errors import naming
 from firearrow.files import (
     DIRECTORY_MODE,
     FILE_MODE,
@@ -31,7 +32,6 @@ from firearrow.files import (
     free_path,
     is_thrown_away,
     make_directories,
-    naming,
     sync_directory,
 )
 from firearrow.logs import Log

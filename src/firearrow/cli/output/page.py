@@ -11,7 +11,7 @@ from typing import Final
 
 from firearrow import __version__
 from firearrow.cli.output.reports import Bars, Cell, Lines, Report, Table, cut, heading, is_number, shown
-from firearrow.files import naming
+from firearrow.errors import naming
 
 CELL_CHARACTERS_MAX: Final = 400
 LINE_CHARACTERS: Final = 48  # longer texts are wrapped

@@ -8,14 +8,14 @@ import sys
 from contextlib import AbstractContextManager, suppress
 from typing import Final
 
+from firearrow.errors import naming
+
 STANDARD_OUTPUT: Final = 1
 OUTPUT: Final = "standard output"
 
 
 def naming_output() -> AbstractContextManager[None]:
     """Name standard output in its errors."""
-    from firearrow.files import naming
-
     return naming(OUTPUT)
 
 

@@ -28,8 +28,7 @@ import msgspec
 import numpy as np
 
 from firearrow.clock import Clock
-from firearrow.errors import FirearrowError, StoreError
-from firearrow.files import naming
+from firearrow.errors import FirearrowError, StoreError, naming
 from firearrow.message.model import MessageView
 from firearrow.message.record import (
     BLANK_BYTES,

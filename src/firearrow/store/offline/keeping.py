@@ -11,7 +11,8 @@ from pathlib import Path
 
 import msgspec
 
-from firearrow.files import free_path, naming
+from firearrow.errors import naming
+from firearrow.files import free_path
 from firearrow.store.fs import OS_FILES
 
 

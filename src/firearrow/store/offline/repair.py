@@ -26,8 +26,7 @@ import msgspec
 import numpy as np
 
 from firearrow.clock import Clock
-from firearrow.errors import StoreError
-from firearrow.files import naming
+from firearrow.errors import StoreError, naming
 from firearrow.message.model import MessageView
 from firearrow.message.record import encode_blank
 from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, TRANSACTION_COMMIT, TRANSACTION_NONE
