@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
 
 from firearrow.clock import SystemClock, duration_ms, moment_ms
+from firearrow.errors import naming
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -48,8 +49,12 @@ NOT_ASKED: Final = Parameter("")
 
 @dataclass_transform(frozen_default=True, kw_only_default=True)
 def options(kind: type[T]) -> type[T]:
-    """Turn a class into a group of options: each field is an option of the commands with that parameter."""
-    return dataclass(frozen=True, kw_only=True)(kind)
+    """Turn a class into a group of options: each field is an option of the commands with that parameter.
+
+    Type checkers take it for frozen. Methods that refuse a change at run time double the time to make the class, which
+    every command waits for.
+    """
+    return dataclass(kw_only=True, repr=False)(kind)
 
 
 def switch(text: str, *, name: str | None = None) -> Parameter:
@@ -186,8 +191,6 @@ def content_of(path: Path) -> bytes:
     """Read a file, or standard input for ``-``."""
     if str(path) == STANDARD_INPUT:
         return sys.stdin.buffer.read()
-    from firearrow.files import naming  # few commands read a file
-
     with naming(path):
         return path.read_bytes()
 

@@ -15,10 +15,8 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from firearrow.cli.commands import PROGRAM, SHORT_FORMS, TOP, CommandGroup, Function
-from firearrow.cli.examples import EXAMPLES
 from firearrow.cli.parameters import NOT_ASKED, STANDARD_INPUT, NamesOf, WrongOptions
 from firearrow.cli.parameters import Parameter as Declared
-from firearrow.config.kinds import proposal
 
 if TYPE_CHECKING:
     from firearrow.cli.cluster.options import ClusterOptions
@@ -97,8 +95,8 @@ def _split(words: Sequence[str]) -> tuple[list[str], list[str]]:
 class _Format(argparse.HelpFormatter):
     """Names of options with their value once, and paragraphs that keep their lines if they have several."""
 
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=NAMES_COLUMNS)
+    def __init__(self, prog: str, columns: int = 80) -> None:  # argparse makes one to check an argument, too
+        super().__init__(prog, max_help_position=NAMES_COLUMNS, width=columns - 2)
 
     def _format_action(self, action: Action) -> str:
         text = super()._format_action(action)
@@ -137,6 +135,8 @@ class _Parser(argparse.ArgumentParser):
 
     def _check_value(self, action: Action, value: Any) -> None:
         if action.choices is not None and value not in action.choices:
+            from firearrow.config.kinds import proposal  # only a misspelt word pays for it
+
             known = f" (choose from {', '.join(map(repr, action.choices))})"
             raise ArgumentError(action, f"invalid choice: {value!r}{proposal(value, action.choices) or known}")
 
@@ -167,18 +167,29 @@ class CommandParser(_Parser):
         if self.function:
             self._declare(get_type_hints(self.function, include_extras=True))
             usage += ["[options]", *map(_usage, self.arguments)]
-        epilog = "\n  ".join(["examples:", *EXAMPLES.get(name, ())])
         if isinstance(command, CommandGroup):
             usage += ["COMMAND"] if command.default is None else []
-            if command is TOP:
-                forms = (f"{word:8}{' '.join(long)}" for word, long in SHORT_FORMS.items())
-                epilog += "\n  ".join(["\n\nshort forms:", *forms])
-            epilog += f"\n\n`{name} COMMAND --help` lists the options of a command."
             self._declare_commands(command)
         description = f"{summary[0].upper()}{summary[1:]}."
-        super().__init__(name, parents=[self._places, self._options], description=description, epilog=epilog)
+        super().__init__(name, parents=[self._places, self._options], description=description)
         self.usage: str | None = " ".join(filter(None, usage))
         self._options.usage = self._places.usage = self.usage
+
+    def format_help(self) -> str:
+        """Give the help, with examples, for the width of the terminal."""
+        from shutil import get_terminal_size  # a command that runs needs neither this nor examples
+
+        from firearrow.cli.examples import EXAMPLES
+
+        columns = get_terminal_size().columns
+        self.formatter_class = lambda prog: _Format(prog, columns)
+        self.epilog = "\n  ".join(["examples:", *EXAMPLES.get(self.prog, ())])
+        if self.prog == PROGRAM:
+            forms = (f"{word:8}{' '.join(long)}" for word, long in SHORT_FORMS.items())
+            self.epilog += "\n  ".join(["\n\nshort forms:", *forms])
+        if self.has_commands:
+            self.epilog += f"\n\n`{self.prog} COMMAND --help` lists the options of a command."
+        return super().format_help()
 
     def raise_errors(self) -> None:
         """Make wrong words raise WrongOptions instead of ending the process, for callers without a command line."""
@@ -216,6 +227,8 @@ class CommandParser(_Parser):
         for word in words:
             name = word.partition("=")[0]
             if name.startswith("--") and name not in known and " " not in word:
+                from firearrow.config.kinds import proposal
+
                 self.error(f"unrecognized arguments: {word}{proposal(name, known)}")
 
     def _declare_commands(self, group: CommandGroup) -> None:

@@ -58,8 +58,6 @@ class Output:
 
     def show(self, table: Table) -> None:
         """Print a table."""
-        import shutil
-
         with naming_output():
             match self.form:
                 case "json":
@@ -67,8 +65,7 @@ class Output:
                 case "csv":
                     self._write_csv([table.columns, *table.rows])
                 case "" | "table":
-                    width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
-                    sys.stdout.write(as_list(table, width, colored=has_colors()))
+                    sys.stdout.write(as_list(table, _width(), colored=has_colors()))
                 case _:
                     for row in table.objects():
                         self._print(row)
@@ -103,6 +100,15 @@ class Output:
 
         writer = csv.writer(sys.stdout, lineterminator="\n")
         writer.writerows([_text(cell) for cell in row] for row in rows)
+
+
+def _width() -> int | None:
+    """Give the width of the terminal; None without a terminal."""
+    if not sys.stdout.isatty():
+        return None
+    from shutil import get_terminal_size  # imports the formats of archives, too
+
+    return get_terminal_size().columns
 
 
 def _print_json(value: Any, indent: int | None = None) -> None:

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 Cell = str | int | float | datetime | Mapping[str, str] | None  # a bool is an int
 
-_CAMEL: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
-_MILLIS: Final = re.compile(r"(p\d+|max|.*Ms|(wait|took)(P\d+|Max))")
+_CAMEL: Final = r"(?<=[a-z0-9])(?=[A-Z])"
+_MILLIS: Final = r"(p\d+|max|.*Ms|(wait|took)(P\d+|Max))"
 _RATES: Final = {"messagesPerSecond", "arriving", "consuming"}
 
 
@@ -116,7 +116,7 @@ def heading(column: str) -> str:
     """Give the name of a column as words, without the unit that its values carry."""
     if column == "lagSeconds":  # beside `lag`, in messages
         return "lag time"
-    words = _CAMEL.sub(" ", column).lower()
+    words = re.sub(_CAMEL, " ", column).lower()
     return re.sub(r" (seconds|ms|hours|timestamp)$", "", words)
 
 
@@ -161,7 +161,7 @@ def _number(column: str, value: float) -> str:
         return in_time(3600 * value)
     if column.startswith("latency"):
         return f"{value:,.2f} ms"
-    if _MILLIS.fullmatch(column):
+    if re.fullmatch(_MILLIS, column):
         return f"{value:,.0f} ms"
     return f"{value:,}" if isinstance(value, int) else f"{value:,.1f}"
 

@@ -83,7 +83,7 @@ def painted(text: str, color: str) -> str:
     return f"\x1b[{color}m{text}\x1b[0m" if color else text
 
 
-_JSON_TOKEN: Final = re.compile(r'("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\b\d[\d.eE+-]*')
+_JSON_TOKEN: Final = r'("(?:[^"\\]|\\.)*")(\s*:)?|\b(?:true|false|null)\b|-?\b\d[\d.eE+-]*'
 
 
 def colored_json(text: str) -> str:
@@ -94,7 +94,7 @@ def colored_json(text: str) -> str:
             return painted(found[1], BLUE if found[2] else GREEN) + (found[2] or "")
         return painted(found[0], CYAN)
 
-    return _JSON_TOKEN.sub(colored, text)
+    return re.sub(_JSON_TOKEN, colored, text)
 
 
 def _unpainted(text: str, color: str) -> str:

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable
-from pathlib import Path
 from typing import Final
 
-_ERRNO: Final = re.compile(r"\[Errno -?\d+\] (?:(.+): '(.+)'$)?")
+_ERRNO: Final = r"\[Errno -?\d+\] (?:(.+): '(.+)'$)?"
 
 
 def without_number(text: str) -> str:
     """Give ``[Errno 2] No such file: 'x'`` as ``x: No such file``."""
-    return _ERRNO.sub(lambda found: f"{found[2]}: {found[1]}" if found[1] else "", text, count=1)
+    return re.sub(_ERRNO, lambda found: f"{found[2]}: {found[1]}" if found[1] else "", text, count=1)
 
 
 def unforeseen(name: str, what: str, places: Iterable[tuple[str, int | None]]) -> str:
@@ -21,7 +20,7 @@ def unforeseen(name: str, what: str, places: Iterable[tuple[str, int | None]]) -
     ours = [
         f" (at line {line} of firearrow/{path.rpartition('/firearrow/')[2]})"
         for path, line in places
-        if "/firearrow/" in Path(path).as_posix()
+        if "/firearrow/" in path
     ]
     return said + (ours[-1] if ours else "")
 
