@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.broker.config import BrokerConfig
+from firearrow.cli.cluster.topics import CHANGES
 from firearrow.cli.commands import COMMANDS
 from firearrow.cli.mqadmin.table import ROWS
 from firearrow.cli.pipeline.jobs import JOBS
@@ -271,7 +272,7 @@ def test_no_modules_import_each_other() -> None:
 
 def test_no_module_is_dead() -> None:
     entries = {"firearrow", "firearrow.__main__", "firearrow.cli.serving.brokerprocess", "firearrow.client.blocking"}
-    entries |= {"firearrow.cli.serving.workerprocess"}
+    entries |= {"firearrow.cli.serving.workerprocess", f"firearrow.cli.{CHANGES}"}
     entries |= {f"firearrow.testing{module}" for module in ("", ".fs", ".loop", ".plugin")}
     entries |= {f"firearrow.integrations{module}" for module in ("", ".faststream.annotations", ".kombu", ".taskiq")}
     entries |= {f"firearrow.cli.pipeline.{job.report.partition(':')[0]}" for job in JOBS}

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from firearrow.cli.cluster import topics
 from firearrow.cli.cluster.options import ClusterOptions
 from firearrow.cli.commands import COMMANDS
 from firearrow.cli.examples import EXAMPLES
@@ -83,6 +84,12 @@ def test_only_the_module_of_the_command_is_imported() -> None:
     )
     told = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
     assert told.splitlines()[-1] in [row.place.partition(":")[0] for row in COMMANDS if row.name == "errors"]
+
+
+def test_a_command_that_is_imported_late_is_summed_up_as_in_its_module() -> None:
+    for command in topics.app.commands.values():
+        line = str(command.load().__doc__).partition("\n")[0]
+        assert command.summary == f"{line[0].lower()}{line[1:]}".removesuffix(".")
 
 
 @pytest.mark.parametrize(

@@ -12,8 +12,9 @@ from firearrow.clock import SystemClock
 from firearrow.controller.app import Controller
 from firearrow.controller.config import ControllerConfig
 from firearrow.errors import ConfigError
-from firearrow.net.access import Access, Tls
+from firearrow.net.access import Access
 from firearrow.net.client import Client
+from firearrow.net.encryption import Tls
 from firearrow.wire.codes import RequestCode as Code
 
 SECONDS_MAX = 60

@@ -10,7 +10,7 @@ from typing import Any
 
 import msgspec
 
-from firearrow.net.access import Tls
+from firearrow.net.encryption import Tls
 from firearrow.net.http import ask
 from tests.controllerscript import WITHIN_S
 from tests.interop.servers import free_port, running

@@ -13,7 +13,7 @@ import pytest
 
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerUnavailable, ConfigError, NotPermitted, NotSupported
-from firearrow.net.access import Access, Tls
+from firearrow.net.access import Access
 from firearrow.net.client import (
     LARGE_FRAME_BYTES,
     LEAVING_FRAMES_MAX,
@@ -23,6 +23,7 @@ from firearrow.net.client import (
     Handler,
     ServerRequest,
 )
+from firearrow.net.encryption import Tls
 from firearrow.net.replies import Reply
 from firearrow.net.server import Server
 from firearrow.wire.codes import ResponseCode

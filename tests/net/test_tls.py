@@ -20,8 +20,9 @@ from firearrow.clock import SystemClock
 from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
 from firearrow.net import tls
-from firearrow.net.access import Access, Tls
+from firearrow.net.access import Access
 from firearrow.net.client import Client
+from firearrow.net.encryption import Tls
 from firearrow.net.selfsigned import self_signed
 from firearrow.net.server import Answer, Peer, Server
 from firearrow.net.tls import TlsContexts, access_of

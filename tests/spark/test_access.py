@@ -7,7 +7,8 @@ import threading
 import pytest
 
 from firearrow.errors import ClientError, ConfigError
-from firearrow.net.access import Access, Tls
+from firearrow.net.access import Access
+from firearrow.net.encryption import Tls
 from firearrow.spark.access import Cluster, access_of
 from firearrow.spark.options import for_sink, parse
 from firearrow.spark.source.brokers import BrokerOrigin

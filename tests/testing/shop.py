@@ -3,7 +3,6 @@
 import asyncio
 from datetime import timedelta
 
-from firearrow.client.routing.queues import address_of
 from firearrow.client.session.answers import read_body
 from firearrow.errors import NotFound
 from firearrow.message.record import iter_records
@@ -62,4 +61,4 @@ async def _send(name_server: str, topic: str, text: str, properties: str) -> Non
 async def _broker(client: Client, name_server: str, topic: str) -> str:
     fields: dict[str, FieldValue] = {"topic": topic, "acceptStandardJsonOnly": True}
     answer = await client.call(name_server, RequestCode.GET_ROUTEINFO_BY_TOPIC, fields)
-    return address_of(read_body(answer, Route, "route").broker_datas[0])
+    return read_body(answer, Route, "route").broker_datas[0].address

@@ -23,7 +23,7 @@ SHORT_FORMS: Final[Mapping[str, tuple[str, str]]] = {
 
 
 class Listed(NamedTuple):
-    """A row of `COMMANDS`; ``place`` is ``module:name`` below `firearrow.cli`, or, with a dot, below `firearrow`."""
+    """A command by its name; ``place`` is ``module:name`` below `firearrow.cli`, or, with a dot, below `firearrow`."""
 
     name: str
     summary: str
@@ -102,6 +102,10 @@ class CommandGroup:
 
         return declare
 
+    def add(self, *rows: Listed) -> None:
+        """Add commands whose modules are imported when a command line names them."""
+        self.commands.update({row.name: LazyCommand(row.summary, _imported(row.place)) for row in rows})
+
 
 def _summary(function: Function) -> str:
     line = (function.__doc__ or "").partition("\n")[0].removesuffix(".")
@@ -114,4 +118,4 @@ def _imported(place: str) -> Callable[[], Any]:
 
 
 TOP: Final = CommandGroup()
-TOP.commands.update({row.name: LazyCommand(row.summary, _imported(row.place)) for row in COMMANDS})
+TOP.add(*COMMANDS)

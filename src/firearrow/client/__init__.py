@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from firearrow.message.compress import Compression
     from firearrow.message.hosts import Host
     from firearrow.message.model import MessageView, NewMessage
-    from firearrow.net.access import Tls
+    from firearrow.net.encryption import Tls
     from firearrow.wire.allocation import Strategy
     from firearrow.wire.signature import Credentials
 
@@ -69,7 +69,7 @@ HOMES: Final = {
     "Strategy": "firearrow.wire.allocation",
     "SubscribeOptions": "firearrow.client.consumer.subscribing",
     "Subscriber": "firearrow.client.consumer.subscribing",
-    "Tls": "firearrow.net.access",
+    "Tls": "firearrow.net.encryption",
     "Transaction": "firearrow.client.producer.transactions",
     "once": "firearrow.client.idempotence",
 }

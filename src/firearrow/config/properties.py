@@ -12,11 +12,16 @@ line.
 White space is space, tab and form feed only. Of a repeated key, the last value counts.
 """
 
+from __future__ import annotations
+
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from typing import TYPE_CHECKING
 
 from firearrow.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 _BLANK = " \t\f"
 _NATURAL_LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")

@@ -19,11 +19,11 @@ from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts, broker_of
 from firearrow.client.diagnosis.traffic import BrokerRow, GroupRow, Sample, Samples, TopicRow, Traffic, add_broker
-from firearrow.client.routing.queues import MASTER
 from firearrow.clock import Clock, processor_seconds
 from firearrow.console.history import History
 from firearrow.console.views import SILENT
 from firearrow.errors import FirearrowError
+from firearrow.wire.bodies import MASTER_ID
 
 PACE_SECONDS: Final = 5.0
 PATIENCE_SECONDS: Final = 2.0
@@ -205,7 +205,7 @@ class Sampler:
         masters = [
             it.server
             for it in self._brokers.values()
-            if it.server.number == MASTER and it.task is None and it.unheard is None
+            if it.server.number == MASTER_ID and it.task is None and it.unheard is None
         ]
         late = sorted((row for row in self.seen.groups.values() if row.lag), key=lambda row: -row.lag)[:AGES_MAX]
         found: dict[Key, float] = {}
@@ -257,7 +257,7 @@ class Sampler:
         running = it.began if it.task is not None and not it.task.done() else None
         began = it.unheard if it.unheard is not None else running
         silent = self._seconds_since(began) if began is not None else None
-        name = it.server.broker if it.server.number == MASTER else f"{it.server.broker} (slave)"
+        name = it.server.broker if it.server.number == MASTER_ID else f"{it.server.broker} (slave)"
         row = part.brokers[0] if part.brokers else BrokerRow(name, it.server.address, None, None, None, None)
         if silent is not None:
             return row._replace(arriving=None, consuming=None, note=f"{SILENT} {silent:.0f} s")

@@ -29,9 +29,10 @@ from firearrow.controller.replicas import ReplicaStateMachine, Sets
 from firearrow.controller.state import AnyAgreement, Council
 from firearrow.events import Events
 from firearrow.logs import Log
-from firearrow.net.access import Access, Tls
+from firearrow.net.access import Access
 from firearrow.net.address import host_and_port
 from firearrow.net.client import Client, Notices
+from firearrow.net.encryption import Tls
 from firearrow.net.exposition import Metrics
 from firearrow.net.operations import Operations, pages_of_server
 from firearrow.net.server import ConnectionClosed, Peer, Server

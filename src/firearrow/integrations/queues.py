@@ -20,10 +20,10 @@ from firearrow.client.pop.popcalls import POP_MESSAGES_MAX
 from firearrow.client.pop.renewal import LeasedMessage, LeaseHolder, give_back
 from firearrow.client.pop.simpleconsumer import SimpleConsumer
 from firearrow.client.producer.producer import Producer
-from firearrow.client.routing.queues import MASTER
 from firearrow.client.session.session import Session, SessionOptions
 from firearrow.errors import BrokerError, NotFound, TopicNotFound
 from firearrow.integrations.topics import admin_of, declare_topic
+from firearrow.wire.bodies import MASTER_ID
 from firearrow.wire.codes import ResponseCode
 
 PRODUCERS: Final = "kombu"
@@ -149,7 +149,7 @@ class Queues:
         except TopicNotFound:
             return []
         brokers = (broker.broker_addrs for broker in route.broker_datas)
-        return [addresses[MASTER] for addresses in brokers if MASTER in addresses]
+        return [addresses[MASTER_ID] for addresses in brokers if MASTER_ID in addresses]
 
     async def _waiting_at(self, address: str, group: str, topic: str) -> int:
         try:

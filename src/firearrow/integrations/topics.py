@@ -6,10 +6,9 @@ import asyncio
 from typing import Final
 
 from firearrow.client.admin.cluster import Admin
-from firearrow.client.routing.queues import MASTER
 from firearrow.client.session.session import Session
 from firearrow.errors import ClientError, TopicNotFound
-from firearrow.wire.bodies import TopicConfig
+from firearrow.wire.bodies import MASTER_ID, TopicConfig
 
 KNOWN_SECONDS_MAX: Final = 10.0  # until the name servers know a topic
 LOOK_SECONDS: Final = 0.01
@@ -35,7 +34,9 @@ async def declare_topic(session: Session, topic: str, queues: int, message_type:
 async def _create(session: Session, name: str, queues: int, message_type: str | None) -> None:
     admin = admin_of(session)
     brokers = (await admin.cluster()).broker_addr_table
-    masters = {broker: data.broker_addrs[MASTER] for broker, data in brokers.items() if MASTER in data.broker_addrs}
+    masters = {
+        broker: data.broker_addrs[MASTER_ID] for broker, data in brokers.items() if MASTER_ID in data.broker_addrs
+    }
     if not masters:
         raise ClientError(f"topic {name!r} can't be created: no broker is registered")
     attributes = {"+message.type": message_type} if message_type is not None else {}

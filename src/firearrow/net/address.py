@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import socket
 from collections.abc import Awaitable, Callable
-from ipaddress import ip_address
 from typing import Final, TypeVar
 
 from firearrow.errors import MAY_PASS, ConfigError, MessageError, ProtocolError
@@ -39,6 +38,8 @@ async def ip_of(key: str, host: str) -> str:
 
     ConfigError for an unknown name.
     """
+    from ipaddress import ip_address  # a client looks nothing up
+
     try:
         return str(ip_address(host))
     except ValueError:  # a name

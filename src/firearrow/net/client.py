@@ -15,7 +15,7 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, NamedTuple, cast
 
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.logs import Log
@@ -27,7 +27,9 @@ from firearrow.wire.calls import Answering, AnswerWaiter, ClientEnd
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import NO_FIELDS, FieldValue, Response, request
 from firearrow.wire.frame import AnyCommand, encode_response
-from firearrow.wire.signature import sign
+
+if TYPE_CHECKING:
+    from firearrow.wire.signature import Credentials
 
 CONNECT_SECONDS_MAX: Final = 3.0
 CALL_SECONDS_MAX: Final = 5.0
@@ -55,6 +57,13 @@ NO_EXTRA: Final[Mapping[str, str]] = {}
 
 def _ignore(_: object) -> None:
     """Listener of a caller that gives none."""
+
+
+def _signer(credentials: Credentials) -> Callable[[dict[str, str], bytes], None]:
+    """Give the function that signs a request: its ext fields and its body."""
+    from firearrow.wire.signature import sign  # imports hashlib and hmac, which a client without a user does not need
+
+    return partial(sign, credentials=credentials)
 
 
 class _Connection(asyncio.Protocol):
@@ -252,7 +261,7 @@ class Client:
     ) -> None:
         self.spares_working: Final = spares_working
         self._handlers = handlers
-        self._credentials = access.credentials
+        self._sign = None if access.credentials is None else _signer(access.credentials)
         self._tls: ssl.SSLContext | None = None if access.tls is None else access.tls.context()
         self._call_seconds = call_seconds
         self._extra = extra
@@ -424,8 +433,8 @@ class Client:
         """Add the fields that all requests carry, and the signature."""
         if self._extra:
             command.ext.update(self._extra)
-        if self._credentials is not None:
-            sign(command.ext, command.body, self._credentials)
+        if self._sign is not None:
+            self._sign(command.ext, command.body)
         return command
 
     def retire(self, connection: _Connection) -> None:

@@ -26,7 +26,8 @@ from firearrow.config.table import keys as keys_of
 from firearrow.config.tls import TlsKeys
 from firearrow.errors import ConfigError
 from firearrow.logs import Log
-from firearrow.net.access import Access, Tls, choose, load_chain
+from firearrow.net.access import Access
+from firearrow.net.encryption import Tls, choose, load_chain
 from firearrow.net.selfsigned import self_signed
 from firearrow.wire.signature import Credentials
 

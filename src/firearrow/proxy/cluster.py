@@ -24,7 +24,7 @@ from typing import ClassVar, Final, TypeVar
 import msgspec
 
 from firearrow.client.routing.nameservers import NameServers
-from firearrow.client.routing.queues import MASTER, address_of_id, broker_addresses
+from firearrow.client.routing.queues import address_of_id, broker_addresses
 from firearrow.client.session.answers import read_body
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, ClientError, ConfigError, FirearrowError, NotFound, TopicNotFound
@@ -42,7 +42,7 @@ from firearrow.proxy.config import ProxyConfig
 from firearrow.proxy.messages import Code
 from firearrow.proxy.statuses import ProxyError
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import PERM_READ, PERM_WRITE, ClusterInfo, Route, TopicConfig
+from firearrow.wire.bodies import MASTER_ID, PERM_READ, PERM_WRITE, ClusterInfo, Route, TopicConfig
 from firearrow.wire.client_bodies import Heartbeat, SubscriptionGroupConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, with_text
@@ -316,7 +316,7 @@ class _Routes:
                 continue
             counts = queues.read_queue_nums, queues.write_queue_nums
             groups.append(QueueGroup(name, *counts, queues.perm, dict.fromkeys(sorted(ids), at)))
-            if queues.perm & PERM_WRITE and MASTER in ids:
+            if queues.perm & PERM_WRITE and MASTER_ID in ids:
                 self.written += [(name, number) for number in range(queues.write_queue_nums)]
         self.origin = route
         self.whole = TopicRoute(groups)

@@ -11,8 +11,9 @@ from typing import Any, Final, TypeVar
 from firearrow.client.routing.nameservers import NameServers
 from firearrow.client.session.portal import LoopThread
 from firearrow.errors import ConfigError
-from firearrow.net.access import Access, Tls
+from firearrow.net.access import Access
 from firearrow.net.client import Client
+from firearrow.net.encryption import Tls
 from firearrow.spark.options import AccessOptions, Location
 from firearrow.wire.signature import Credentials
 

@@ -11,7 +11,9 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+import msgspec
 
 from firearrow.errors import LocalProtocolError, RemoteProtocolError
 from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, LanguageCode, ResponseCode
@@ -33,7 +35,7 @@ _SHAPE_BYTES_MAX: Final = 4096
 _KEY_BYTES: Final = 48  # the length of the fields, and enough of them to tell groups apart
 
 
-class _HeaderLayout(NamedTuple):
+class _HeaderLayout(msgspec.Struct, frozen=True):
     """The layout of a header: ``parts`` returns alternately the bytes between values, and the values."""
 
     parts: struct.Struct

@@ -383,6 +383,11 @@ class BrokerData(Body, frozen=True):
     enable_acting_master: bool = False
     zone_name: str | None = None
 
+    @property
+    def address(self) -> str:
+        """Address of the master, or otherwise of the slave with the lowest id."""
+        return self.broker_addrs[min(self.broker_addrs)]
+
 
 class Route(Body, frozen=True):
     """105, 217: the brokers and queues of a topic."""

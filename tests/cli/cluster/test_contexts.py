@@ -11,7 +11,7 @@ from firearrow.cli.cluster.contexts import Context, Contexts, as_toml, load_cont
 from firearrow.cli.failures import NothingFound
 from firearrow.cli.main import main
 from firearrow.errors import ConfigError
-from firearrow.net.access import Tls
+from firearrow.net.encryption import Tls
 from firearrow.wire.signature import Credentials
 
 ALL = Contexts(

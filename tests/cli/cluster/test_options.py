@@ -13,7 +13,7 @@ import pytest
 from firearrow.cli.cluster.contexts import Context, Contexts, save_contexts
 from firearrow.cli.cluster.options import ClusterOptions
 from firearrow.errors import ConfigError
-from firearrow.net.access import Tls
+from firearrow.net.encryption import Tls
 from firearrow.wire.signature import Credentials
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from firearrow.client.admin import Admin
-from firearrow.client.admin.messages import BY_UNIQUE_KEY, PullStatus
+from firearrow.client.admin.messages import PullStatus
 from firearrow.client.admin.topics import changes_text
 from firearrow.client.queues import Queue
 from firearrow.clock import SystemClock
@@ -16,6 +16,7 @@ from firearrow.errors import NotFound, NotSupported, TopicNotFound
 from firearrow.message.model import NewMessage
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import MessageQueue, SubscriptionGroupConfig
+from firearrow.wire.headers import BY_UNIQUE_KEY
 from tests.client.admin.servers import run
 from tests.interop.servers import Server, serve
 

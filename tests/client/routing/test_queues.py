@@ -6,7 +6,6 @@ from firearrow.client.queues import Queue
 from firearrow.client.routing.queues import (
     LOGICAL_BROKER,
     WritableQueue,
-    address_of,
     address_of_id,
     hosts_of_logical,
     is_ordered,
@@ -111,8 +110,8 @@ def test_addresses(broker_id: int, any_will_do: bool, address: str | None) -> No
 
 
 def test_the_master_speaks_for_a_broker_and_a_slave_without_one() -> None:
-    assert address_of(MASTERS[0]) == "b:1"
-    assert address_of(BrokerData("C", "b", {2: "b:2", 1: "b:1"})) == "b:1"
+    assert MASTERS[0].address == "b:1"
+    assert BrokerData("C", "b", {2: "b:2", 1: "b:1"}).address == "b:1"
 
 
 def test_the_queues_that_can_be_written_to() -> None:

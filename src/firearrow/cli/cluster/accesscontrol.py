@@ -20,9 +20,9 @@ from firearrow.cli.output.reports import Cell, Table
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
-from firearrow.client.routing.queues import MASTER
 from firearrow.errors import BrokerError, BrokerFailed, FirearrowError, NotSupported
 from firearrow.wire.admin_bodies import AuthAcl, AuthUserInfo
+from firearrow.wire.bodies import MASTER_ID
 from firearrow.wire.codes import ResponseCode
 
 OPEN: Final = "No broker has users: without access control, everybody who reaches a port may do everything."
@@ -60,7 +60,7 @@ async def told_by(admin: Admin, servers: Iterable[RegisteredBroker]) -> list[Tol
 
 async def masters_told(admin: Admin) -> list[Told]:
     """Ask all masters."""
-    return await told_by(admin, [it for it in servers_in(await admin.cluster()) if it.number == MASTER])
+    return await told_by(admin, [it for it in servers_in(await admin.cluster()) if it.number == MASTER_ID])
 
 
 def note_of(told: Sequence[Told]) -> str:

@@ -35,8 +35,8 @@ from firearrow.cli.serving.brokerprocesses import read_control
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
-from firearrow.client.routing.queues import MASTER
 from firearrow.errors import ConfigError
+from firearrow.wire.bodies import MASTER_ID
 
 COLUMNS: Final = ("cluster", "brokers", "masters", "slaves", "topics", "putRate", "getRate")
 
@@ -58,7 +58,7 @@ async def list_clusters(*, cluster: ClusterOptions = ANY, output: Output = PLAIN
         rows: list[list[Cell]] = []
         for name in sorted(info.cluster_addr_table):
             servers = servers_in(info, [name])
-            masters = [server for server in servers if server.number == MASTER]
+            masters = [server for server in servers if server.number == MASTER_ID]
             facts = await concurrently(masters, lambda master: runtime_or_none(admin, master))
             topics = await admin.topics.names_in_cluster(name)
             rows.append(
@@ -123,7 +123,7 @@ async def restart_brokers(
             chosen = [it for name in brokers for it in named(info, name)] or masters_in(info)
             for server in chosen:
                 await _checked_pid(admin, server)  # all or none
-                if server.number == MASTER:
+                if server.number == MASTER_ID:
                     check_others(info, server)
             with _told_if_it_fails(dict.fromkeys(chosen, NOT_RESTARTED)) as states:
                 rows = [await _restarted(admin, server, how, states) for server in chosen]
@@ -142,7 +142,7 @@ async def _restarted(
     """Restart one broker. Raises ConfigError if no supervisor would start it again."""
     time = asyncio.get_running_loop().time
     began, left = time(), ""
-    is_master = server.number == MASTER
+    is_master = server.number == MASTER_ID
     async with filled_if_it_fails(admin, server.broker) if is_master else nullcontext():
         if is_master:
             left = str(await _drained(admin, server, how))

@@ -27,10 +27,10 @@ from firearrow.cli.failures import NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.parameters import Parameter, WrongOptions, options, switch, valued
-from firearrow.errors import ConfigError
-from firearrow.files import for_the_user_alone, naming
-from firearrow.net.access import Tls
+from firearrow.errors import ConfigError, naming
+from firearrow.files import for_the_user_alone
 from firearrow.net.address import addresses_of
+from firearrow.net.encryption import Tls
 from firearrow.wire.signature import Credentials
 
 DIRECTORY: Final = "XDG_CONFIG_HOME"

@@ -22,10 +22,9 @@ from firearrow.cli.failures import NothingFound
 from firearrow.cli.parameters import WrongValue, in_seconds, options, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import RegisteredBroker
-from firearrow.client.routing.queues import MASTER
 from firearrow.errors import BrokerError, ConfigError, FirearrowError
 from firearrow.message.names import is_system_group
-from firearrow.wire.bodies import ClusterInfo
+from firearrow.wire.bodies import MASTER_ID, ClusterInfo
 
 LOOK_SECONDS: Final = 1.0
 ROUTE_SECONDS: Final = 35.0
@@ -91,7 +90,7 @@ def check_others(info: ClusterInfo, master: RegisteredBroker) -> None:
 def one_master(servers: Sequence[RegisteredBroker]) -> RegisteredBroker:
     """Give the master among the servers of a broker; NothingFound if there is none."""
     for server in servers:
-        if server.number == MASTER:
+        if server.number == MASTER_ID:
             return server
     raise NothingFound(f"{servers[0].broker} has no master: there is nothing to drain")
 

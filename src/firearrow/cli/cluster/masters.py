@@ -12,9 +12,8 @@ from firearrow.cli.parameters import Parameter, switch, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
-from firearrow.client.routing.queues import MASTER
 from firearrow.message.names import is_system_group
-from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterInfo
+from firearrow.wire.bodies import MASTER_ID, PERM_INHERIT, PERM_READ, PERM_WRITE, ClusterInfo
 
 Pattern = Annotated[str | None, Parameter("names that match this, with * and ? (default: all)")]
 OfCluster = Annotated[str | None, valued("NAME", "brokers of this cluster (default: all)", name="--cluster")]
@@ -31,7 +30,7 @@ def matches(name: str, pattern: str | None) -> bool:
 def masters_in(info: ClusterInfo, cluster: str | None = None) -> list[RegisteredBroker]:
     """Give the masters of a cluster or of all; NothingFound if there are none."""
     servers = servers_in(info, None if cluster is None else [cluster])
-    found = [server for server in servers if server.number == MASTER]
+    found = [server for server in servers if server.number == MASTER_ID]
     if not found:
         known = ", ".join(sorted(info.cluster_addr_table)) or "none"
         where = f"cluster {cluster!r} has no master" if cluster else "no broker is registered"
@@ -68,7 +67,7 @@ async def group_names(admin: Admin) -> list[str]:
 
 def addresses_by_broker(info: ClusterInfo) -> Mapping[str, str]:
     """Give the address of each broker's master, by the broker's name."""
-    return {it.broker: it.address for it in servers_in(info) if it.number == MASTER}
+    return {it.broker: it.address for it in servers_in(info) if it.number == MASTER_ID}
 
 
 async def addresses_of(admin: Admin, brokers: Iterable[str]) -> Mapping[str, str]:

@@ -15,9 +15,9 @@ from firearrow.cli.serving.commands import namesrv as run_name_server
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
-from firearrow.client.admin.servers import ORDER_NAMESPACE
-from firearrow.client.routing.queues import MASTER
+from firearrow.client.admin.nameservers import ORDER_NAMESPACE
 from firearrow.errors import FirearrowError
+from firearrow.wire.bodies import MASTER_ID
 
 LIST: Final = ("nameServer", "state", "clusters", "masters", "slaves", "reason")
 BROKERS: Final = ("cluster", "broker", "brokerNumber", "address", "state", "registeredAt", "missingAt")
@@ -55,7 +55,7 @@ async def list_name_servers(*, cluster: ClusterOptions = ANY, output: Output = P
 def _listed(it: _Answer) -> list[Cell]:
     if it.reason:
         return [it.address, "failed", None, None, None, it.reason]
-    masters = sum(server.number == MASTER for server in it.servers)
+    masters = sum(server.number == MASTER_ID for server in it.servers)
     clusters = ", ".join(sorted({server.cluster for server in it.servers}))
     return [it.address, "ok", clusters, masters, len(it.servers) - masters, ""]
 

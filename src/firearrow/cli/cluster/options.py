@@ -19,7 +19,7 @@ from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
     from firearrow.client.admin import Admin
-    from firearrow.net.access import Tls
+    from firearrow.net.encryption import Tls
     from firearrow.wire.signature import Credentials
 
 ENVIRONMENT: Final = "NAMESRV_ADDR"
@@ -109,7 +109,7 @@ class ClusterOptions:
     def _encryption(self, of_context: Tls | None) -> Tls | None:
         if not self.tls:
             return of_context
-        from firearrow.net.access import Tls
+        from firearrow.net.encryption import Tls
 
         return Tls(self.tls_ca, verify=not self.tls_any)
 
@@ -134,9 +134,11 @@ ANY: Final = ClusterOptions()
 
 
 def _of_environment() -> Credentials | None:
+    access, secret = os.environ.get(ACCESS_KEY), os.environ.get(SECRET_KEY)
+    if not access:
+        return None
+    if not secret:
+        raise ConfigError(f"{ACCESS_KEY} is set, and {SECRET_KEY} is not")
     from firearrow.wire.signature import Credentials
 
-    access, secret = os.environ.get(ACCESS_KEY), os.environ.get(SECRET_KEY)
-    if access and not secret:
-        raise ConfigError(f"{ACCESS_KEY} is set, and {SECRET_KEY} is not")
-    return Credentials(access, secret) if access and secret else None
+    return Credentials(access, secret)

@@ -17,9 +17,9 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts
-from firearrow.client.routing.queues import MASTER
 from firearrow.errors import FirearrowError
 from firearrow.wire.admin_bodies import HaStatus
+from firearrow.wire.bodies import MASTER_ID
 from firearrow.wire.controller_bodies import ReplicaIdentity, ReplicasInfo
 
 LIST: Final = (
@@ -49,7 +49,7 @@ class _Answer(NamedTuple):
     @property
     def is_master(self) -> bool:
         """True for a master by its number."""
-        return self.server.number == MASTER
+        return self.server.number == MASTER_ID
 
     @property
     def end(self) -> int | None:
@@ -104,7 +104,7 @@ def _replicas_table(answers: Sequence[_Answer], sets: Mapping[str, ReplicasInfo]
 async def _ask(admin: Admin, server: RegisteredBroker) -> _Answer:
     try:
         status = await admin.brokers.ha_status(server.address)
-        counted = await admin.brokers.runtime(server.address) if server.number == MASTER else {}
+        counted = await admin.brokers.runtime(server.address) if server.number == MASTER_ID else {}
     except (OSError, FirearrowError) as error:
         return _Answer(server, reason=sentence(error))
     return _Answer(server, status, counted)

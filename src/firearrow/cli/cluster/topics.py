@@ -3,56 +3,23 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final
 
-from firearrow.cli.cluster.masters import (
-    PREVIEW,
-    Apply,
-    OfCluster,
-    Pattern,
-    Preview,
-    addresses_of,
-    ask_masters,
-    masters_in,
-    matches,
-    perm_text,
-)
+from firearrow.cli.cluster.masters import OfCluster, Pattern, ask_masters, masters_in, matches, perm_text
 from firearrow.cli.cluster.options import ANY, ClusterOptions, Topic
-from firearrow.cli.cluster.undo import (
-    FromFile,
-    Had,
-    Undo,
-    UndoFile,
-    altered,
-    alters,
-    changed,
-    circumstances,
-    given_back,
-    given_of,
-    preview_state,
-    read_undo,
-    refusable,
-    write_undo,
-)
-from firearrow.cli.commands import CommandGroup
+from firearrow.cli.commands import CommandGroup, Listed
 from firearrow.cli.failures import FAILED
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment
-from firearrow.cli.parameters import Parameter, either, pair, switch, valued
+from firearrow.cli.parameters import switch
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker
-from firearrow.client.admin.servers import ORDER_NAMESPACE
-from firearrow.client.diagnosis import routes
-from firearrow.client.diagnosis.findings import Level, by_gravity, worst
-from firearrow.errors import NotFound, TopicNotFound
+from firearrow.errors import TopicNotFound
 from firearrow.message import names
-from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
+from firearrow.wire.bodies import TopicConfig
 
 TYPE: Final = "message.type"
-NEW_QUEUES: Final = 8  # of a new topic, on each broker
-PERMS: Final = {"rw": PERM_READ | PERM_WRITE, "r": PERM_READ, "w": PERM_WRITE}
 LIST: Final = ("topic", "type", "brokers", "readQueues", "writeQueues", "perm")
 SHOW: Final = ("topic", "broker", "readQueues", "writeQueues", "perm", "isOrdered", "attributes")
 HEALTH: Final = ("level", "rule", "subject", "evidence", "cure")
@@ -109,19 +76,22 @@ def _listed(topic: str, configs: list[TopicConfig]) -> list[Cell]:
 async def show_topic(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
     """Show the configuration of a topic on each broker."""
     async with cluster.admin() as admin:
-        output.show(await _configured(admin, topic))
+        output.show(await configured(admin, topic))
 
 
-async def _configured(admin: Admin, topic: str) -> Table:
+async def configured(admin: Admin, topic: str) -> Table:
+    """Give the configuration of a topic on each broker; NotFound if no broker has it."""
+
     async def ask(master: RegisteredBroker) -> list[Cell] | None:
         config = await config_or_none(admin, master.address, topic)
-        return None if config is None else _shown(topic, master.broker, config)
+        return None if config is None else shown(topic, master.broker, config)
 
     rows = await ask_masters(admin, f"topic {topic!r}", ask)
     return Table("Topic", SHOW, rows)
 
 
-def _shown(topic: str, broker: str, config: TopicConfig) -> list[Cell]:
+def shown(topic: str, broker: str, config: TopicConfig) -> list[Cell]:
+    """Give a row of `SHOW`."""
     return [
         topic,
         broker,
@@ -133,100 +103,12 @@ def _shown(topic: str, broker: str, config: TopicConfig) -> list[Cell]:
     ]
 
 
-@app.command("create")
-async def create_topic(
-    topic: Topic,
-    /,
-    *,
-    queues: Annotated[int | None, valued("N", "queues on each broker (new: 8)")] = None,
-    perm: Annotated[Literal["rw", "r", "w"] | None, Parameter("permission to read, write or both (new: rw)")] = None,
-    message_type: Annotated[
-        Literal["NORMAL", "FIFO", "DELAY", "TRANSACTION", "PRIORITY", "LITE"] | None,
-        Parameter("message type of the topic", names=("--type",)),
-    ] = None,
-    ordered: Annotated[bool | None, either("keep the order of queues: senders do not change queues")] = None,
-    attribute: Annotated[
-        tuple[tuple[str, str], ...], valued("KEY=VALUE", "sets an attribute of the topic; may be repeated", pair)
-    ] = (),
-    preview: Preview = False,
-    undo_file: UndoFile = None,
-    of_cluster: OfCluster = None,
-    cluster: ClusterOptions = ANY,
-    output: Output = PLAIN,
-) -> None:
-    """Create a topic on each broker, or change the given settings."""
-    attributes = dict(attribute) | ({TYPE: message_type} if message_type else {})
-    given = given_of(read_queue_nums=queues, write_queue_nums=queues, perm=perm and PERMS[perm], order=ordered)
-    note, path = "", None
-    async with cluster.admin() as admin:
-        was = await topic_now(admin, topic)
-        had = {it.broker: it.config for it in was.configs}
-        masters = masters_in(await admin.cluster(), of_cluster)
-        new = TopicConfig(topic, NEW_QUEUES, NEW_QUEUES)
-        if preview:
-            rows = [
-                [
-                    *_shown(topic, it.broker, altered(had.get(it.broker, new), given, attributes)),
-                    preview_state(had.get(it.broker), given, attributes),
-                ]
-                for it in masters
-            ]
-            output.show(Table("Topic", (*SHOW, "state"), rows))
-            return
-        if any(alters(had[it.broker], given, attributes) for it in masters if it.broker in had):
-            path = write_undo(undo_file, topic, was)
-            note = f"`firearrow topic undo {path}` sets what was before."
-        async with refusable(path, lambda: _is_as_before(admin, was)):
-            for master in masters:
-                await admin.topics.create(master.address, changed(had.get(master.broker, new), given, attributes))
-        output.show((await _configured(admin, topic))._replace(note=note))
-
-
-async def _is_as_before(admin: Admin, was: TopicUndo) -> bool:
-    return (await topic_now(admin, was.topic)).configs == was.configs
-
-
-@app.command("delete")
-async def delete_topic(
-    topic: Topic,
-    /,
-    *,
-    apply: Apply = False,
-    undo_file: UndoFile = None,
-    cluster: ClusterOptions = ANY,
-    output: Output = PLAIN,
-) -> None:
-    """Delete a topic with its messages."""
-    note = f"{PREVIEW} Messages can't be brought back. `firearrow topic undo` makes the topic again."
-    async with cluster.admin() as admin:
-        stats = await admin.topic_stats(topic)
-        info = await admin.cluster()
-        counts: dict[str, int] = defaultdict(int)
-        for queue, ends in stats.offset_table.items():
-            counts[queue.broker_name] += ends.max_offset - ends.min_offset
-        if apply:
-            was = await topic_now(admin, topic)
-            path = write_undo(undo_file, topic, was)
-            note = f"`firearrow topic undo {path}` makes it again, without its messages."
-            async with refusable(path, lambda: _is_as_before(admin, was)):
-                for name in sorted({master.cluster for master in masters_in(info)}):
-                    await admin.delete_topic(topic, name)
-    state = "deleted" if apply else "would be deleted"
-    rows: list[list[Cell]] = [[topic, broker, count, state] for broker, count in sorted(counts.items())]
-    output.show(Table("Topic", ("topic", "broker", "messages", "state"), rows, note=note))
-
-
-@app.command("undo")
-async def undo(
-    file: FromFile, /, *, apply: Apply = False, cluster: ClusterOptions = ANY, output: Output = PLAIN
-) -> int:
-    """Restore a deleted topic without its messages, or the settings before a change."""
-    undone = read_undo(file, TopicUndo)
-    async with cluster.admin() as admin:
-        states = await made_again(admin, undone, apply=apply)
-    rows = [[*_shown(undone.topic, had.broker, had.config), states[had.broker]] for had in undone.configs]
-    output.show(Table("Topic", (*SHOW, "state"), rows, note="" if apply else PREVIEW))
-    return FAILED if "failed" in states.values() else 0
+CHANGES: Final = "cluster.topicchanges"  # needs more modules than the commands here
+app.add(
+    Listed("create", "create a topic on each broker, or change the given settings", f"{CHANGES}:create"),
+    Listed("delete", "delete a topic with its messages", f"{CHANGES}:delete"),
+    Listed("undo", "restore a deleted topic without its messages, or the settings before a change", f"{CHANGES}:undo"),
+)
 
 
 @app.command("stats")
@@ -253,6 +135,9 @@ async def show_stats(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: 
 @app.command("health")
 async def show_health(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> int:
     """Say what is wrong with the route of a topic: exit code 1 if something is."""
+    from firearrow.client.diagnosis import routes
+    from firearrow.client.diagnosis.findings import Level, by_gravity, worst
+
     async with cluster.admin() as admin:
         found = by_gravity(routes.findings(await routes.collect(admin, topic)))
     rows: list[list[Cell]] = [[it.level.name.lower(), it.rule, it.subject, it.evidence, it.cure] for it in found]
@@ -279,47 +164,9 @@ async def show_routes(topic: Topic, /, *, cluster: ClusterOptions = ANY, output:
     output.show(Table("Routes", ROUTES, rows))
 
 
-# --- Undo: the configuration of a topic, without its messages ---
-
-
-class TopicUndo(Undo, frozen=True, kw_only=True, tag="topic"):
-    """The file; ``order`` is the entry of an ordered topic in the name servers."""
-
-    topic: str
-    configs: list[Had[TopicConfig]]
-    order: str | None
-
-
 async def config_or_none(admin: Admin, address: str, topic: str) -> TopicConfig | None:
     """Give the configuration of a topic on a broker; None without any."""
     try:
         return await admin.topics.config(address, topic)
     except TopicNotFound:
         return None
-
-
-async def topic_now(admin: Admin, topic: str) -> TopicUndo:
-    """Give the present configuration of a topic, enough to restore it."""
-    masters = masters_in(await admin.cluster())
-    found = await concurrently(masters, lambda it: config_or_none(admin, it.address, topic))
-    configs = [Had(master.broker, config) for master, config in zip(masters, found, strict=True) if config is not None]
-    try:
-        order = await admin.name_servers.value(ORDER_NAMESPACE, topic)
-    except NotFound:
-        order = None
-    return TopicUndo(topic=topic, configs=configs, order=order, **circumstances(admin))
-
-
-async def made_again(admin: Admin, undo: TopicUndo, *, apply: bool) -> Mapping[str, str]:
-    """Restore a topic, or preview the changes; give a state by broker."""
-    brokers = [had.broker for had in undo.configs]
-    addresses = await addresses_of(admin, brokers)
-    states = await given_back(
-        undo.configs,
-        lambda broker: config_or_none(admin, addresses[broker], undo.topic),
-        lambda broker, config: admin.topics.create(addresses[broker], config),
-        apply=apply,
-    )
-    if apply and undo.order is not None:
-        await admin.name_servers.put(ORDER_NAMESPACE, undo.topic, undo.order)
-    return dict(zip(brokers, states, strict=True))

@@ -22,8 +22,8 @@ from firearrow.cli.parameters import content_of, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.clock import SystemClock
-from firearrow.errors import BrokerError, ConfigError, FirearrowError
-from firearrow.files import for_the_user_alone, name_of_file, naming, sync_directory
+from firearrow.errors import BrokerError, ConfigError, FirearrowError, naming
+from firearrow.files import for_the_user_alone, name_of_file, sync_directory
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import SubscriptionGroupConfig
 

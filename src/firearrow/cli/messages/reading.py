@@ -12,7 +12,6 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import RegisteredBroker
 from firearrow.client.admin.messages import PullStatus
 from firearrow.client.queues import Queue
-from firearrow.client.routing.queues import address_of
 from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.message.model import MessageView
 from firearrow.wire.bodies import PERM_READ
@@ -49,7 +48,7 @@ class FoundMessage(NamedTuple):
 async def places(admin: Admin, topic: str, broker: str | None = None, queue_id: int | None = None) -> list[Place]:
     """Give the readable queues of a topic; NothingFound without any."""
     route = await admin.topics.route(topic)
-    addresses = {it.broker_name: address_of(it) for it in route.broker_datas if it.broker_addrs}
+    addresses = {it.broker_name: it.address for it in route.broker_datas if it.broker_addrs}
     found = [
         Place(Queue(topic, data.broker_name, number), addresses[data.broker_name])
         for data in sorted(route.queue_datas, key=lambda data: data.broker_name)

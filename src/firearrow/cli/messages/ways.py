@@ -14,7 +14,6 @@ from typing import Final, NamedTuple
 from firearrow.cli.output.reports import Cell, Table, as_moment
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
-from firearrow.client.admin.messages import BY_UNIQUE_KEY
 from firearrow.client.diagnosis.findings import counted
 from firearrow.client.tracing.records import TraceStep, steps_in
 from firearrow.errors import FirearrowError, TopicNotFound
@@ -22,6 +21,7 @@ from firearrow.message import names
 from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView
 from firearrow.wire.client_bodies import OffsetWrapper
+from firearrow.wire.headers import BY_UNIQUE_KEY
 
 COLUMNS: Final = ("at", "step", "group", "place", "state", "text", "messageId")
 GROUPS_MAX: Final = 20

@@ -13,12 +13,11 @@ from firearrow.cli.mqadmin.invocation import Invocation, or_none
 from firearrow.cli.mqadmin.javatext import concurrent_order, copied_concurrent_order, shown, text_order
 from firearrow.cli.mqadmin.offsets import PUT, day_sum
 from firearrow.cli.mqadmin.servers import masters_with_slaves
-from firearrow.client.routing.queues import MASTER
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.files import for_the_user_alone, make_own_directory
 from firearrow.message import names
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import TopicConfig, TopicConfigTable
+from firearrow.wire.bodies import MASTER_ID, TopicConfig, TopicConfigTable
 from firearrow.wire.client_bodies import SubscriptionGroupConfig, SubscriptionGroupTable
 from firearrow.wire.codes import PROTOCOL_VERSION, version_name
 
@@ -185,7 +184,7 @@ async def metrics(run: Invocation) -> None:
     for name in text_order(info.cluster_addr_table[cluster]):
         broker = info.broker_addr_table.get(name)
         if broker is not None:
-            report[name] = await _metrics_of(run, broker.broker_addrs[MASTER], rates, days)
+            report[name] = await _metrics_of(run, broker.broker_addrs[MASTER_ID], rates, days)
     kinds = ("NormalInTps", "NormalOutTps", "TransInTps", "ScheduleInTps")
     day_kinds = ("NormalOneDayInNum", "NormalOneDayOutNum", "TransOneDayInNum")
     totals = {

@@ -12,7 +12,6 @@ from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import concurrent_order, digits, fixed, shown, text_order
 from firearrow.cli.mqadmin.topics import attribute_changes, in_order
 from firearrow.client.admin.cluster import cluster_with
-from firearrow.client.routing.queues import address_of
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.files import name_of_file
 from firearrow.message.names import dlq_topic, retry_topic
@@ -164,7 +163,7 @@ async def get_config(run: Invocation) -> None:
     group = run.text("g")
     info = await run.admin.cluster()
     for name in text_order(info.broker_addr_table):
-        address = address_of(info.broker_addr_table[name])
+        address = info.broker_addr_table[name].address
         known = (await run.admin.groups.configs(address)).subscription_group_table
         if group not in known:
             continue

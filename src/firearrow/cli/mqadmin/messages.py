@@ -10,9 +10,8 @@ from firearrow.cli.mqadmin.invocation import Invocation, or_none
 from firearrow.cli.mqadmin.javatext import moment, second, shown, text_order
 from firearrow.cli.mqadmin.sending import CommandProducer
 from firearrow.client.admin.cluster import UNIQUE_KEYS_MAX, Track
-from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, Pulled, PullStatus
+from firearrow.client.admin.messages import LAST_MS, Pulled, PullStatus
 from firearrow.client.queues import Queue
-from firearrow.client.routing.queues import address_of
 from firearrow.client.tracing.records import TraceStep, steps_in
 from firearrow.clock import HOUR_MS
 from firearrow.errors import ConfigError
@@ -21,6 +20,7 @@ from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView, NewMessage
 from firearrow.message.names import TRACE_TOPIC
 from firearrow.wire.client_bodies import DirectResult
+from firearrow.wire.headers import BY_KEY, BY_TAG, BY_UNIQUE_KEY
 
 AROUND_MS: Final = 36 * HOUR_MS
 RESENDING_GROUP: Final = "ReSendMsgById"
@@ -194,7 +194,7 @@ async def broker_address(run: Invocation, topic: str, broker: str) -> str:
     """Give an address of a broker; ConfigError if the route of the topic does not name it."""
     for data in (await run.admin.topics.route(topic)).broker_datas:
         if data.broker_name == broker:
-            return address_of(data)
+            return data.address
     raise ConfigError(f"topic {topic!r} is not on broker {broker!r}")
 
 

@@ -24,10 +24,9 @@ from firearrow.cli.mqadmin.topics import in_order
 from firearrow.client.admin.cluster import Reset
 from firearrow.client.admin.messages import PullStatus
 from firearrow.client.queues import Queue
-from firearrow.client.routing.queues import MASTER, address_of
 from firearrow.errors import ConfigError, FirearrowError, NotFound
 from firearrow.message.names import group_of, is_dlq, is_retry, java_hash
-from firearrow.wire.bodies import Route
+from firearrow.wire.bodies import MASTER_ID, Route
 from firearrow.wire.client_bodies import (
     CONSUME_ACTIVELY,
     BrokerStatsData,
@@ -130,7 +129,7 @@ async def clone(run: Invocation) -> None:
     source, target, topic = run.text("s"), run.text("d"), run.text("t")
     progress = await run.admin.progress(source)
     route = await run.admin.topics.route(topic)
-    addresses = {broker.broker_name: address_of(broker) for broker in route.broker_datas}
+    addresses = {broker.broker_name: broker.address for broker in route.broker_datas}
     for queue, offsets in progress.offset_table.items():
         if offsets.consumer_offset >= 0:
             if queue.broker_name not in addresses:
@@ -279,7 +278,7 @@ async def _print_topic(run: Invocation, topic: str) -> None:
 async def _counted(run: Invocation, route: Route, name: str, key: str) -> RateAndSum:
     rate, day = 0.0, 0
     for broker in route.broker_datas:
-        master = broker.broker_addrs.get(MASTER)
+        master = broker.broker_addrs.get(MASTER_ID)
         if master is None:
             continue
         counter = await or_none(run.admin.brokers.counter(master, name, key))
@@ -339,7 +338,7 @@ async def _report_lag(run: Invocation, group: str) -> None:
 async def _delay(run: Invocation, queue: MessageQueue, offsets: OffsetWrapper) -> int:
     """Give the time in ms from the store time of a queue's last consumed message to that of its last message."""
     route = await run.admin.topics.route(queue.topic)
-    addresses = [address_of(broker) for broker in route.broker_datas if broker.broker_name == queue.broker_name]
+    addresses = [broker.address for broker in route.broker_datas if broker.broker_name == queue.broker_name]
     if not addresses or offsets.broker_offset == 0:
         return 0
     place = Queue(queue.topic, queue.broker_name, queue.queue_id)

@@ -11,7 +11,6 @@ from firearrow.cli.mqadmin.messages import added_by_client, body_text, broker_ad
 from firearrow.cli.mqadmin.topics import readable_queues
 from firearrow.client.admin.messages import TOOLS_GROUP, Pulled, PullStatus
 from firearrow.client.queues import Queue
-from firearrow.client.routing.queues import address_of
 from firearrow.errors import FirearrowError
 from firearrow.message.model import MessageView
 from firearrow.wire import fastjson
@@ -195,7 +194,7 @@ async def queue_entries(run: Invocation) -> None:
     topic, index = run.text("t"), run.number("i")
     address = run.get("b")
     if not address:
-        address = address_of((await run.admin.topics.route(topic)).broker_datas[0])
+        address = (await run.admin.topics.route(topic)).broker_datas[0].address
     found = await run.admin.brokers.entries(address, topic, run.number("q"), index, run.number("c", 10), run.get("g"))
     if found.subscription_data is not None:
         text = fastjson.dumps(found.subscription_data, pretty=True).decode()

@@ -10,11 +10,11 @@ from typing import Any, Final
 from firearrow.cli.mqadmin.exports import hashed
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import text_order
-from firearrow.client.routing.queues import MASTER
 from firearrow.database import DEFAULT
 from firearrow.errors import ConfigError
 from firearrow.state import VERSION_FAMILY, VERSION_KEY, open_database
 from firearrow.wire import fastjson
+from firearrow.wire.bodies import MASTER_ID
 
 KINDS: Final = {
     "topics": "topicConfigTable",
@@ -84,7 +84,7 @@ async def _export_in_cluster(run: Invocation, kinds: list[str]) -> None:
         run.fail("clusterAddrTable is empty")
         return
     for name in text_order(info.broker_addr_table):
-        address = info.broker_addr_table[name].broker_addrs.get(MASTER)
+        address = info.broker_addr_table[name].broker_addrs.get(MASTER_ID)
         if address is not None:
             await run.admin.brokers.export_configs(address, kinds)
     run.write("broker export done.")
@@ -136,7 +136,7 @@ async def check_queues(run: Invocation) -> None:
         run.fail("clusterAddrTable is empty")
         return
     for name in text_order(info.broker_addr_table):
-        address = info.broker_addr_table[name].broker_addrs[MASTER]
+        address = info.broker_addr_table[name].broker_addrs[MASTER_ID]
         found = await run.admin.brokers.check_queues(address, run.get("t") or "", since)
         if found.check_status == FAILED:
             why = f"errInfo: {found.check_result}"

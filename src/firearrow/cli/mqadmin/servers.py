@@ -8,11 +8,10 @@ from typing import Final
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import fixed, moment, shown, text_order
 from firearrow.client.admin.cluster import addresses_of_cluster, brokers_of, servers_in
-from firearrow.client.routing.queues import MASTER
 from firearrow.clock import HOUR_MS
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.wire.admin_bodies import HaStatus
-from firearrow.wire.bodies import ClusterInfo
+from firearrow.wire.bodies import MASTER_ID, ClusterInfo
 from firearrow.wire.controller_bodies import ReplicaIdentity, ReplicasInfo
 
 NO_MASTER: Final = "NO_MASTER"
@@ -157,8 +156,8 @@ async def masters_with_slaves(run: Invocation, cluster: str) -> dict[str, list[s
     for name in text_order(info.cluster_addr_table.get(cluster, [])):
         broker = info.broker_addr_table.get(name)
         if broker is not None:
-            slaves = [one for number, one in broker.broker_addrs.items() if number != MASTER]
-            master = broker.broker_addrs.get(MASTER, NO_MASTER)
+            slaves = [one for number, one in broker.broker_addrs.items() if number != MASTER_ID]
+            master = broker.broker_addrs.get(MASTER_ID, NO_MASTER)
             found.setdefault(master, []).extend(slaves)
     return {master: found[master] for master in text_order(found)}
 

@@ -8,13 +8,12 @@ from typing import Final, TypeVar
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import front, hash_order, moment, queue_hash, shown, text_order
 from firearrow.client.admin.cluster import cluster_with
-from firearrow.client.admin.servers import ORDER_NAMESPACE
-from firearrow.client.routing.queues import MASTER, address_of
+from firearrow.client.admin.nameservers import ORDER_NAMESPACE
 from firearrow.errors import ConfigError, FirearrowError
 from firearrow.message.names import is_dlq, is_retry, lite_queue
 from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import LiteBrokerInfo, LiteGroupInfo, LiteLag
-from firearrow.wire.bodies import PERM_INHERIT, PERM_READ, PERM_WRITE, Route, TopicConfig
+from firearrow.wire.bodies import MASTER_ID, PERM_INHERIT, PERM_READ, PERM_WRITE, Route, TopicConfig
 from firearrow.wire.client_bodies import MessageQueue, TopicOffset, TopicStats
 
 T = TypeVar("T")
@@ -150,7 +149,7 @@ async def update_perm(run: Invocation) -> None:
 
 
 async def _update_perm_on(run: Invocation, route: Route, config: TopicConfig, address: str) -> None:
-    brokers = [broker.broker_name for broker in route.broker_datas if broker.broker_addrs.get(MASTER) == address]
+    brokers = [broker.broker_name for broker in route.broker_datas if broker.broker_addrs.get(MASTER_ID) == address]
     if not brokers:
         run.fail("updateTopicPerm error broker not exit or broker is not master!.\n")
         return
@@ -189,7 +188,7 @@ async def topic_status(run: Invocation) -> None:
     if cluster := run.get("c"):
         ends: dict[MessageQueue, TopicOffset] = {}
         for broker in (await run.admin.topics.route(cluster)).broker_datas:
-            ends |= (await run.admin.topics.stats(address_of(broker), topic)).offset_table
+            ends |= (await run.admin.topics.stats(broker.address, topic)).offset_table
         stats = TopicStats(ends)
     else:
         stats = await run.admin.topic_stats(topic)
@@ -298,7 +297,7 @@ def _when(ms: int, otherwise: str) -> str:
 async def _brokers(run: Invocation, parent: str) -> list[tuple[str, str]]:
     """List the name and an address of each broker of a topic."""
     route = await run.admin.topics.route(parent)
-    return [(broker.broker_name, address_of(broker)) for broker in route.broker_datas]
+    return [(broker.broker_name, broker.address) for broker in route.broker_datas]
 
 
 async def _answers(

@@ -13,7 +13,6 @@ import msgspec
 from msgspec.structs import replace
 
 from firearrow.client.session.answers import body_or_fault, read_number
-from firearrow.config import properties
 from firearrow.errors import BrokerError, ConfigError, RemoteProtocolError
 from firearrow.net.address import first_answer
 from firearrow.net.client import Client
@@ -164,11 +163,15 @@ class Calls:
 
     async def config(self, address: str, code: RequestCode) -> dict[str, str]:
         """Read the configuration of a server."""
+        from firearrow.config import properties  # few commands read or change a configuration
+
         answer = await self.call(address, code)
         return properties.loads(answer.body.decode())
 
     async def update_config(self, address: str, code: RequestCode, changes: Mapping[str, str]) -> None:
         """Change keys of the configuration of a server."""
+        from firearrow.config import properties
+
         await self.call(address, code, body=properties.dumps(changes).encode(), about=f"keys {', '.join(changes)}")
 
     async def pages(

@@ -4,35 +4,42 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterable, Sequence
 from contextlib import asynccontextmanager
-from typing import Final, NamedTuple
+from importlib import import_module
+from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
-from firearrow.client.admin.auth import Auth
-from firearrow.client.admin.calls import Calls, Silent, nobody
-from firearrow.client.admin.groups import Groups, Offsets
-from firearrow.client.admin.messages import BY_KEY, BY_TAG, BY_UNIQUE_KEY, LAST_MS, Messages
-from firearrow.client.admin.servers import ORDER_NAMESPACE, Brokers, Controllers, NameServerRequests
-from firearrow.client.admin.topics import Lite, Topics
-from firearrow.client.routing.queues import MASTER, address_of
+from firearrow.client.admin.calls import Calls, Part, Silent, nobody
+from firearrow.client.admin.nameservers import ORDER_NAMESPACE, NameServerRequests
 from firearrow.errors import BrokerError, ConfigError, FirearrowError, NotFound, TopicNotFound
+from firearrow.javanumbers import LONG_MAX
 from firearrow.message import names
-from firearrow.message.model import MessageView
-from firearrow.net.access import Access, Tls
+from firearrow.net.access import Access
 from firearrow.net.client import Client
-from firearrow.wire.bodies import ClusterInfo, Route
-from firearrow.wire.client_bodies import (
-    BROADCASTING,
-    CONSUME_ACTIVELY,
-    ConsumerConnection,
-    ConsumerRunningInfo,
-    ConsumeStats,
-    DirectResult,
-    MessageQueue,
-    OffsetWrapper,
-    ProducerConnection,
-    TopicStats,
-)
+from firearrow.wire.bodies import MASTER_ID, ClusterInfo, Route
 from firearrow.wire.codes import ResponseCode
-from firearrow.wire.signature import Credentials
+from firearrow.wire.headers import BY_KEY, BY_TAG, BY_UNIQUE_KEY
+
+if TYPE_CHECKING:  # a command needs few of these modules: parts import them, and methods the bodies
+    from firearrow.client.admin.auth import Auth
+    from firearrow.client.admin.groups import Groups, Offsets
+    from firearrow.client.admin.lites import Lite
+    from firearrow.client.admin.messages import Messages
+    from firearrow.client.admin.servers import Brokers, Controllers
+    from firearrow.client.admin.topics import Topics
+    from firearrow.message.model import MessageView
+    from firearrow.net.encryption import Tls
+    from firearrow.wire.client_bodies import (
+        ConsumerConnection,
+        ConsumerRunningInfo,
+        ConsumeStats,
+        DirectResult,
+        MessageQueue,
+        OffsetWrapper,
+        ProducerConnection,
+        TopicStats,
+    )
+    from firearrow.wire.signature import Credentials
+
+P = TypeVar("P", bound=Part)
 
 UNIQUE_KEYS_MAX: Final = 32  # messages that a search for one unique key may return
 THREE_DAYS_MS: Final = 3 * 24 * 60 * 60 * 1000
@@ -66,25 +73,46 @@ class RegisteredBroker(NamedTuple):
     address: str
 
 
+class LazyPart(Generic[P]):
+    """Part of `Admin`, whose module is imported at the first use: a command needs one or two of the parts.
+
+    It is a descriptor: Python calls ``__get__`` for the attribute, until the administrator has the part itself.
+    """
+
+    def __init__(self, module: str) -> None:
+        self._module = f"{__package__}.{module}"
+
+    def __set_name__(self, owner: type[Admin], name: str) -> None:
+        self._name = name
+
+    def __get__(self, admin: Admin, owner: type[Admin]) -> P:
+        """Make the part, which from then on hides this attribute."""
+        kind = getattr(import_module(self._module), self._name.capitalize())
+        part: P = kind(admin.calls)
+        setattr(admin, self._name, part)
+        return part
+
+
 class Admin:
     """Administrator of the cluster of some name servers; `of` opens one.
 
     `Calls` says what ``silent`` and ``omits_silent`` are.
     """
 
+    auth: LazyPart[Auth] = LazyPart("auth")
+    brokers: LazyPart[Brokers] = LazyPart("servers")
+    controllers: LazyPart[Controllers] = LazyPart("servers")
+    groups: LazyPart[Groups] = LazyPart("groups")
+    lite: LazyPart[Lite] = LazyPart("lites")
+    messages: LazyPart[Messages] = LazyPart("messages")
+    offsets: LazyPart[Offsets] = LazyPart("groups")
+    topics: LazyPart[Topics] = LazyPart("topics")
+
     def __init__(
         self, client: Client, name_servers: Sequence[str], silent: Silent = nobody, *, omits_silent: bool = False
     ) -> None:
-        calls = Calls(client, name_servers, silent, omits_silent=omits_silent)
-        self.auth: Final = Auth(calls)
-        self.brokers: Final = Brokers(calls)
-        self.controllers: Final = Controllers(calls)
-        self.groups: Final = Groups(calls)
-        self.lite: Final = Lite(calls)
-        self.messages: Final = Messages(calls)
-        self.name_servers: Final = NameServerRequests(calls)
-        self.offsets: Final = Offsets(calls)
-        self.topics: Final = Topics(calls)
+        self.calls: Final = Calls(client, name_servers, silent, omits_silent=omits_silent)
+        self.name_servers: Final = NameServerRequests(self.calls)
 
     @staticmethod
     @asynccontextmanager
@@ -107,6 +135,8 @@ class Admin:
 
         The rate is not summed up. Java: DefaultMQAdminExtImpl#examineTopicStats.
         """
+        from firearrow.wire.client_bodies import TopicStats
+
         ends = {}
         for address in addresses_in(await self.topics.route(topic)):
             ends.update((await self.topics.stats(address, topic)).offset_table)
@@ -125,6 +155,8 @@ class Admin:
         ``route_topic`` has the route of a topic without a separate one (a light topic: its parent). Without progress,
         raises BrokerError with 206 when no consumer is online, with 213 when the consumers broadcast.
         """
+        from firearrow.wire.client_bodies import ConsumeStats
+
         route = await self._route_of_progress(group, topic, route_topic)
         offsets: dict[MessageQueue, OffsetWrapper] = {}
         rate = 0.0
@@ -154,6 +186,8 @@ class Admin:
 
     async def refuse_empty(self, group: str) -> None:
         """Raise BrokerError for a group without progress: with 206 if it is not online, 213 if it broadcasts."""
+        from firearrow.wire.client_bodies import BROADCASTING
+
         try:
             model = (await self.consumers(group)).message_model
         except (OSError, FirearrowError):
@@ -195,7 +229,7 @@ class Admin:
         by: str = BY_KEY,
         count: int = 64,
         since_ms: int = 0,
-        until_ms: int = LAST_MS,
+        until_ms: int = LONG_MAX,
         last_key: str | None = None,
         cluster: str | None = None,
     ) -> list[MessageView]:
@@ -210,7 +244,7 @@ class Admin:
             if cluster and not is_light and cluster != broker.cluster:
                 continue
             found += await self.messages.find(
-                address_of(broker),
+                broker.address,
                 cluster if is_light and cluster else topic,
                 key,
                 by=by,
@@ -247,6 +281,8 @@ class Admin:
         return [await self._track(message, group) for group in groups]
 
     async def _track(self, message: MessageView, group: str) -> Track:
+        from firearrow.wire.client_bodies import CONSUME_ACTIVELY
+
         try:
             consumers = await self.consumers(group)
         except TopicNotFound as error:
@@ -274,7 +310,7 @@ class Admin:
             if (
                 (queue.topic, queue.queue_id) == (message.topic, message.queue_id)
                 and broker is not None
-                and broker.broker_addrs.get(MASTER) == str(message.store_host)
+                and broker.broker_addrs.get(MASTER_ID) == str(message.store_host)
                 and offsets.consumer_offset > message.queue_offset
             ):
                 return True
@@ -356,7 +392,7 @@ def needs_route_of_another(topic: str) -> bool:
 
 def addresses_in(route: Route) -> list[str]:
     """List an address of each broker that a route names: its master's, if there is one."""
-    return [address_of(broker) for broker in route.broker_datas if broker.broker_addrs]
+    return [broker.address for broker in route.broker_datas if broker.broker_addrs]
 
 
 def cluster_with(broker: str, info: ClusterInfo) -> str | None:
@@ -388,7 +424,7 @@ def brokers_of(info: ClusterInfo, cluster: str) -> list[str]:
 def masters_of(info: ClusterInfo, cluster: str) -> list[str]:
     """List the addresses of a cluster's masters; ConfigError if there is no such cluster."""
     tables = [info.broker_addr_table.get(name) for name in brokers_of(info, cluster)]
-    return [table.broker_addrs[MASTER] for table in tables if table and MASTER in table.broker_addrs]
+    return [table.broker_addrs[MASTER_ID] for table in tables if table and MASTER_ID in table.broker_addrs]
 
 
 def addresses_of_cluster(info: ClusterInfo, cluster: str) -> list[str]:

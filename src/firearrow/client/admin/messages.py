@@ -17,6 +17,7 @@ from firearrow.wire import headers
 from firearrow.wire.client_bodies import SQL92, TAG, DirectResult
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.codes import ResponseCode
+from firearrow.wire.headers import BY_KEY, BY_UNIQUE_KEY
 
 PULL_SECONDS: Final = 10.0
 LOOK_UP_SECONDS: Final = 15.0  # through the whole index a broker needs longer
@@ -24,8 +25,6 @@ SUBSCRIPTION_GIVEN: Final = 4  # bit of a pull's system flag: the request contai
 MAY_WAIT: Final = 2  # bit of it, too: the broker may wait for messages before it answers
 TOOLS_GROUP: Final = "TOOLS_CONSUMER"
 LAST_MS: Final = LONG_MAX  # after all times
-
-BY_KEY, BY_TAG, BY_UNIQUE_KEY = "K", "T", "U"
 
 
 class PullStatus(Enum):

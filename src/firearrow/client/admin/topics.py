@@ -1,19 +1,20 @@
-"""Administration of topics and lite topics: on one broker, or in the name servers."""
+"""Administration of topics: on one broker, or in the name servers."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from firearrow.client.admin.calls import Part
 from firearrow.client.session.answers import usable_route
 from firearrow.errors import TopicNotFound
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.wire import fastjson, headers
-from firearrow.wire.admin_bodies import LiteBrokerInfo, LiteClientInfo, LiteGroupInfo, LiteParentInfo, LiteTopicInfo
 from firearrow.wire.bodies import Route, TopicConfig, TopicConfigTable, TopicList
-from firearrow.wire.client_bodies import GroupList, TopicConfigList, TopicStats
 from firearrow.wire.codes import RequestCode as Code
+
+if TYPE_CHECKING:  # methods import the bodies of clients, which `topic list` does not need
+    from firearrow.wire.client_bodies import TopicStats
 
 PAGE_TOPICS: Final = 2000  # in one answer, as in RocketMQ's tools
 
@@ -39,6 +40,8 @@ class Topics(Part):
 
     async def create_all(self, address: str, topics: Sequence[TopicConfig]) -> None:
         """Create or change many topics in one request."""
+        from firearrow.wire.client_bodies import TopicConfigList
+
         code, body = Code.UPDATE_AND_CREATE_TOPIC_LIST, fastjson.dumps(TopicConfigList(list(topics)))
         await self._calls.call(address, code, body=body, about=f"{len(topics)} topics")
 
@@ -74,6 +77,8 @@ class Topics(Part):
 
     async def stats(self, address: str, topic: str) -> TopicStats:
         """Give the first and last offsets of a topic's queues."""
+        from firearrow.wire.client_bodies import TopicStats
+
         return await self._calls.read(address, Code.GET_TOPIC_STATS_INFO, TopicStats, headers.TopicHeader(topic))
 
     async def config(self, address: str, topic: str) -> TopicConfig:
@@ -97,6 +102,8 @@ class Topics(Part):
 
     async def groups(self, address: str, topic: str) -> list[str]:
         """List the groups that consume a topic or have consumed it."""
+        from firearrow.wire.client_bodies import GroupList
+
         header = headers.TopicHeader(topic)
         return (await self._calls.read(address, Code.QUERY_TOPIC_CONSUME_BY_WHO, GroupList, header)).group_list
 
@@ -104,34 +111,3 @@ class Topics(Part):
 def changes_text(attributes: Mapping[str, str]) -> str:
     """Write changes of attributes as on the wire: ``+a=b,-c``."""
     return ",".join(f"{name}={value}" if value else name for name, value in attributes.items())
-
-
-class Lite(Part):
-    """Lite topics."""
-
-    async def broker(self, address: str) -> LiteBrokerInfo:
-        """Give the totals of a broker's lite topics."""
-        return await self._calls.read(address, Code.GET_BROKER_LITE_INFO, LiteBrokerInfo)
-
-    async def parent(self, address: str, topic: str) -> LiteParentInfo:
-        """Give the totals of a parent topic."""
-        return await self._calls.read(address, Code.GET_PARENT_TOPIC_INFO, LiteParentInfo, headers.LiteParent(topic))
-
-    async def topic(self, address: str, parent: str, lite_topic: str) -> LiteTopicInfo:
-        """Give the state of a lite topic, and its subscribers."""
-        header = headers.LiteTopic(parent, lite_topic)
-        return await self._calls.read(address, Code.GET_LITE_TOPIC_INFO, LiteTopicInfo, header)
-
-    async def client(self, address: str, parent: str, group: str, client_id: str) -> LiteClientInfo:
-        """Give the subscriptions of a client."""
-        header = headers.LiteClient(parent, group, client_id)
-        return await self._calls.read(address, Code.GET_LITE_CLIENT_INFO, LiteClientInfo, header)
-
-    async def group(self, address: str, group: str, lite_topic: str | None = None, top: int = 0) -> LiteGroupInfo:
-        """Give the lag of a group, in one lite topic or in the ``top`` worst."""
-        header = headers.LiteGroup(group, lite_topic or "", top)
-        return await self._calls.read(address, Code.GET_LITE_GROUP_INFO, LiteGroupInfo, header)
-
-    async def dispatch(self, address: str, group: str, client_id: str | None = None) -> None:
-        """Dispatch all lite topics that are ready to a group or to one of its clients."""
-        await self._calls.call(address, Code.TRIGGER_LITE_DISPATCH, headers.LiteDispatch(group, client_id or ""))

@@ -12,7 +12,6 @@ from firearrow.client.message import Message, messages_in
 from firearrow.client.producer.drafts import Draft
 from firearrow.client.producer.sender import Rules, Sender
 from firearrow.client.queues import Queue
-from firearrow.client.routing.queues import MASTER
 from firearrow.client.session.answers import read_body, read_number
 from firearrow.client.session.session import Session
 from firearrow.errors import BrokerError
@@ -20,6 +19,7 @@ from firearrow.message import properties as keys_of
 from firearrow.message import sysflag
 from firearrow.message.names import retry_topic
 from firearrow.wire import fastjson
+from firearrow.wire.bodies import MASTER_ID
 from firearrow.wire.client_bodies import (
     CLUSTERING,
     AssignmentQuery,
@@ -88,7 +88,7 @@ class GroupCalls:
         *,
         committed: int = 0,
         count: int = PULL_MESSAGES,
-        broker_id: int = MASTER,
+        broker_id: int = MASTER_ID,
         suspend_ms: int = SUSPEND_MS,
         with_subscription: bool = False,
         lite: bool = False,
@@ -100,7 +100,7 @@ class GroupCalls:
         session = self.session
         broker = await self._broker_of(queue)
         address = session.address_of(broker, broker_id, any_will_do=True)
-        at_master = session.routes.brokers[broker].get(MASTER) == address
+        at_master = session.routes.brokers[broker].get(MASTER_ID) == address
         flag = _SUSPENDS if suspend_ms else 0
         flag |= _COMMITS if committed > 0 and at_master else 0
         flag |= _SUBSCRIBES if with_subscription else 0

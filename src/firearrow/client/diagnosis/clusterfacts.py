@@ -12,11 +12,10 @@ from typing import Final, NamedTuple
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
-from firearrow.client.routing.queues import MASTER
 from firearrow.clock import HOUR_MS
 from firearrow.errors import FirearrowError, NotPermitted
 from firearrow.message import names
-from firearrow.wire.bodies import ClusterInfo
+from firearrow.wire.bodies import MASTER_ID, ClusterInfo
 
 SUBJECTS_MAX: Final = 2000  # per broker, of topics and of groups with a lag
 PROGRESS_SECONDS: Final = 30.0  # for all groups of a broker
@@ -101,7 +100,7 @@ async def collect(admin: Admin, now_ms: int, cluster: str | None = None) -> Clus
     if known.is_dark:
         return known
     brokers = await brokers_of(admin, await admin.cluster(), cluster)
-    masters = [one for one in brokers if one.broker_id == MASTER and not one.error]
+    masters = [one for one in brokers if one.broker_id == MASTER_ID and not one.error]
     parts = await asyncio.gather(*(_BrokerCollector(admin, one, now_ms).collect() for one in masters))
     return ClusterFacts(
         now_ms,

@@ -11,12 +11,11 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.messages import PullStatus
 from firearrow.client.queues import Queue
-from firearrow.client.routing.queues import MASTER
 from firearrow.errors import FirearrowError, GroupNotFound, NotPermitted, TopicNotFound
 from firearrow.message import names
 from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView
-from firearrow.wire.bodies import Route
+from firearrow.wire.bodies import MASTER_ID, Route
 from firearrow.wire.client_bodies import (
     ClientConnection,
     ConsumerConnection,
@@ -120,9 +119,9 @@ async def collect(admin: Admin, group: str, now_ms: int, topic: str | None = Non
     """Ask brokers and clients about a group, in one topic or in all."""
     info = await admin.cluster()
     masters = {
-        name: broker.broker_addrs[MASTER]
+        name: broker.broker_addrs[MASTER_ID]
         for name, broker in info.broker_addr_table.items()
-        if MASTER in broker.broker_addrs
+        if MASTER_ID in broker.broker_addrs
     }
     return await _GroupCollector(admin, group, now_ms, masters).collect(topic)
 

@@ -10,9 +10,8 @@ from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.client.diagnosis.findings import Finding, Level, counted
-from firearrow.client.routing.queues import MASTER
 from firearrow.errors import FirearrowError, TopicNotFound
-from firearrow.wire.bodies import PERM_READ, PERM_WRITE, ClusterInfo, QueueData, Route, TopicConfig
+from firearrow.wire.bodies import MASTER_ID, PERM_READ, PERM_WRITE, ClusterInfo, QueueData, Route, TopicConfig
 from firearrow.wire.client_bodies import MessageQueue, TopicOffset
 
 SKEW_MESSAGES_MIN: Final = 1000
@@ -34,7 +33,7 @@ class RouteFacts(NamedTuple):
     @property
     def masters(self) -> list[str]:
         """Names of all brokers of the cluster that have a master."""
-        return [it.broker for it in servers_in(self.info) if it.number == MASTER]
+        return [it.broker for it in servers_in(self.info) if it.number == MASTER_ID]
 
     @property
     def queues(self) -> dict[str, QueueData]:
@@ -59,7 +58,7 @@ async def collect(admin: Admin, topic: str) -> RouteFacts:
         except (OSError, FirearrowError) as error:
             untold.append(f"{master.broker}: {error}")
 
-    await concurrently([it for it in servers_in(info) if it.number == MASTER], ask)
+    await concurrently([it for it in servers_in(info) if it.number == MASTER_ID], ask)
     return RouteFacts(topic, info, route, configs, ends, untold)
 
 
@@ -79,7 +78,7 @@ def single_broker(facts: RouteFacts) -> Iterator[Finding]:
 def no_master(facts: RouteFacts) -> Iterator[Finding]:
     """A broker of the route has no master."""
     for broker in facts.route.broker_datas:
-        if broker.broker_addrs and MASTER not in broker.broker_addrs:
+        if broker.broker_addrs and MASTER_ID not in broker.broker_addrs:
             slaves = counted(len(broker.broker_addrs), "slave")
             evidence = f"has no master, only {slaves}: nobody can send to its queues"
             cure = "Start the master, or let the controllers elect one."
@@ -125,7 +124,7 @@ def unlike_queues(facts: RouteFacts) -> Iterator[Finding]:
 
 def missing_slaves(facts: RouteFacts) -> Iterator[Finding]:
     """Some brokers have slaves, and others have none or fewer."""
-    counts = {it.broker_name: sum(number != MASTER for number in it.broker_addrs) for it in facts.route.broker_datas}
+    counts = {it.broker_name: sum(number != MASTER_ID for number in it.broker_addrs) for it in facts.route.broker_datas}
     most = max(counts.values(), default=0)
     for name, count in sorted(counts.items()):
         if count < most:

@@ -10,12 +10,11 @@ from typing import Final
 from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts, brokers_of
 from firearrow.client.diagnosis.findings import Finding, Level, counted
-from firearrow.client.routing.queues import MASTER
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError, TopicNotFound
 from firearrow.message import names
 from firearrow.wire.admin_bodies import HaStatus
-from firearrow.wire.bodies import PERM_WRITE, Route
+from firearrow.wire.bodies import MASTER_ID, PERM_WRITE, Route
 
 ROUND_TRIPS: Final = 5
 FAR_MS: Final = 20.0  # for an answer without work
@@ -50,7 +49,7 @@ async def collect(admin: Admin, clock: Clock, topic: str | None = None) -> SendF
     if route is not None:
         there = {data.broker_name for data in route.queue_datas}
         brokers = [one for one in brokers if one.name in there]
-    masters = [one for one in brokers if one.broker_id == MASTER]
+    masters = [one for one in brokers if one.broker_id == MASTER_ID]
     asking = _SendCollector(admin, clock)
     await asyncio.gather(*(asking.ask(one) for one in masters if not one.error))
     return SendFacts(masters, asking.configs, asking.times, asking.replicas, topic, route, asking.untold)

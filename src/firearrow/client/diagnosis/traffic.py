@@ -11,10 +11,10 @@ from typing import Final, NamedTuple
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.diagnosis.clusterfacts import PROGRESS_SECONDS, BrokerFacts, brokers_of
-from firearrow.client.routing.queues import MASTER
 from firearrow.clock import Clock
 from firearrow.errors import FirearrowError
 from firearrow.message import names
+from firearrow.wire.bodies import MASTER_ID
 
 TOPICS_MAX: Final = 200  # per broker, without consumers: each costs a request
 WINDOW_SECONDS: Final = 15.0
@@ -90,7 +90,7 @@ async def sample(admin: Admin, clock: Clock) -> Sample:
 
 async def add_broker(taken: Sample, admin: Admin, broker: BrokerFacts) -> None:
     """Add the positions on a broker to a sample; slaves, and brokers that do not answer, have none."""
-    if broker.broker_id != MASTER or broker.error:
+    if broker.broker_id != MASTER_ID or broker.error:
         return
     try:
         seen = await _add_groups(taken, admin, broker)
@@ -180,7 +180,7 @@ def traffic(now: Sample, *before: Sample) -> Traffic:
 def _broker(broker: BrokerFacts, arriving: float | None, consuming: float | None) -> BrokerRow:
     behind = broker.number("dispatchBehindBytes")
     return BrokerRow(
-        broker.name if broker.broker_id == MASTER else f"{broker.name} (slave)",
+        broker.name if broker.broker_id == MASTER_ID else f"{broker.name} (slave)",
         broker.address,
         arriving,
         consuming,

@@ -17,9 +17,9 @@ from firearrow.client.consumer.member import AssignedQueue, Member
 from firearrow.client.consumer.subscription import NONE_STORED, subscription_to, wanted_of
 from firearrow.client.message import Message
 from firearrow.client.queues import Queue
-from firearrow.client.routing.queues import MASTER
 from firearrow.errors import BrokerError, FirearrowError
 from firearrow.logs import Log
+from firearrow.wire.bodies import MASTER_ID
 from firearrow.wire.client_bodies import SubscriptionData
 from firearrow.wire.codes import ResponseCode
 
@@ -41,7 +41,7 @@ class PushPuller:
         self._assigned = assigned
         self._submit = submit
         self._offset = 0
-        self._broker_id = MASTER
+        self._broker_id = MASTER_ID
 
     async def run(self) -> None:
         """Pull until the queue is dropped."""
@@ -56,7 +56,7 @@ class PushPuller:
             except BrokerError as error:
                 await self._failed(error)
             except (OSError, FirearrowError) as error:
-                self._broker_id = MASTER
+                self._broker_id = MASTER_ID
                 await self._failed(error)
             else:
                 await self._take(pulled)
@@ -180,7 +180,7 @@ class PollPuller:
         self._arrived = arrived
         self._has_room = has_room
         self._went_back = went_back
-        self._broker_id = MASTER
+        self._broker_id = MASTER_ID
 
     async def run(self) -> None:
         """Pull until the queue is dropped."""
@@ -226,7 +226,7 @@ class PollPuller:
             )
         except (OSError, FirearrowError) as error:
             _not_pulled(self._member, queue, error)
-            self._broker_id = MASTER
+            self._broker_id = MASTER_ID
             await asyncio.sleep(FAILED_SECONDS)
             return offset
         self._broker_id = pulled.suggested_id

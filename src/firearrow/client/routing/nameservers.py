@@ -11,12 +11,11 @@ from collections.abc import Mapping, Sequence
 from random import Random
 from typing import Final
 
-from firearrow.client.routing.queues import MASTER
 from firearrow.client.session.answers import read_body, read_route
 from firearrow.errors import TopicNotFound
 from firearrow.net.address import first_answer
 from firearrow.net.client import Client
-from firearrow.wire.bodies import ClusterInfo, Route, TopicList
+from firearrow.wire.bodies import MASTER_ID, ClusterInfo, Route, TopicList
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import NO_FIELDS, FieldValue
 from firearrow.wire.frame import AnyCommand
@@ -77,9 +76,9 @@ class NameServers:
         answer = await self.ask(RequestCode.GET_BROKER_CLUSTER_INFO)
         info = read_body(answer, ClusterInfo, "list of brokers")
         return {
-            name: broker.broker_addrs[MASTER]
+            name: broker.broker_addrs[MASTER_ID]
             for name, broker in sorted(info.broker_addr_table.items())
-            if MASTER in broker.broker_addrs
+            if MASTER_ID in broker.broker_addrs
         }
 
     async def ask(self, code: int, fields: Mapping[str, FieldValue] = NO_FIELDS, body: bytes = b"") -> AnyCommand:

@@ -12,9 +12,8 @@ from collections.abc import Iterator, Mapping
 from typing import Final, NamedTuple
 
 from firearrow.client.queues import Queue
-from firearrow.wire.bodies import PERM_READ, PERM_WRITE, BrokerData, Route
+from firearrow.wire.bodies import MASTER_ID, PERM_READ, PERM_WRITE, Route
 
-MASTER: Final = 0
 LOGICAL_BROKER: Final = "__syslo__global__"  # broker name of the queues of static topics
 
 
@@ -24,7 +23,7 @@ def publish_queues(topic: str, route: Route, queues_max: int | None = None) -> l
         return list(_ordered(topic, route.order_topic_conf))
     if route.topic_queue_mapping_by_broker:
         return sorted(_logical(topic, route))
-    masters = {one.broker_name for one in route.broker_datas if MASTER in one.broker_addrs}
+    masters = {one.broker_name for one in route.broker_datas if MASTER_ID in one.broker_addrs}
     return [
         Queue(topic, queues.broker_name, queue_id)
         for queues in sorted(route.queue_datas, key=lambda queues: queues.broker_name)
@@ -44,9 +43,9 @@ class WritableQueue(NamedTuple):
 def writable(route: Route, queues_max: int | None = None) -> list[WritableQueue]:
     """Writable queues, each with its master's address."""
     masters = {
-        broker.broker_name: broker.broker_addrs[MASTER]
+        broker.broker_name: broker.broker_addrs[MASTER_ID]
         for broker in route.broker_datas
-        if MASTER in broker.broker_addrs
+        if MASTER_ID in broker.broker_addrs
     }
     return [
         WritableQueue(queue.broker, masters[queue.broker], queue.queue_id)
@@ -87,10 +86,10 @@ def broker_addresses(route: Route) -> dict[str, dict[int, str]]:
     return {broker.broker_name: dict(broker.broker_addrs) for broker in route.broker_datas}
 
 
-def address_of_id(addresses: Mapping[int, str], broker_id: int = MASTER, *, any_will_do: bool = False) -> str | None:
+def address_of_id(addresses: Mapping[int, str], broker_id: int = MASTER_ID, *, any_will_do: bool = False) -> str | None:
     """Address for a broker id. Without that slave, the next id will do. With ``any_will_do``, so will the lowest id."""
     found = addresses.get(broker_id)
-    if found is None and broker_id != MASTER:
+    if found is None and broker_id != MASTER_ID:
         found = addresses.get(broker_id + 1)
     if found is None and any_will_do and addresses:
         found = addresses[min(addresses)]
@@ -108,8 +107,3 @@ def _logical(topic: str, route: Route) -> Iterator[Queue]:
     mappings = route.topic_queue_mapping_by_broker or {}
     for queue_id in range(max((it.total_queues for it in mappings.values()), default=0)):
         yield Queue(topic, LOGICAL_BROKER, queue_id)
-
-
-def address_of(broker: BrokerData) -> str:
-    """Address of a broker's master, or otherwise of the slave with the lowest id."""
-    return broker.broker_addrs[min(broker.broker_addrs)]

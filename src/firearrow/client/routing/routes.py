@@ -10,7 +10,6 @@ from typing import Final
 
 from firearrow.client.queues import Queue
 from firearrow.client.routing.nameservers import NameServers
-from firearrow.client.routing.queues import address_of
 from firearrow.clock import Clock
 from firearrow.errors import ConfigError
 from firearrow.wire.bodies import Route
@@ -36,7 +35,7 @@ class Routes:
         if route.topic_queue_mapping_by_broker:
             raise ConfigError(f"topic {topic!r} is a static topic, whose queues can't be read")
         for broker in route.broker_datas:
-            self._addresses[broker.broker_name] = address_of(broker)
+            self._addresses[broker.broker_name] = broker.address
         self._routes[topic] = route, self._clock.monotonic() + ROUTE_SECONDS_MAX
         return route
 

@@ -24,19 +24,20 @@ from firearrow.client.queues import Queue
 from firearrow.client.routing.addressserver import DOMAIN_VARIABLE, AddressServer
 from firearrow.client.routing.cache import RouteCache, RouteListener
 from firearrow.client.routing.nameservers import NameServers
-from firearrow.client.routing.queues import LOGICAL_BROKER, MASTER, address_of_id, hosts_of_logical
+from firearrow.client.routing.queues import LOGICAL_BROKER, address_of_id, hosts_of_logical
 from firearrow.client.session.identity import Fingerprints, UniqueIds, client_id, instance_name, local_ip
 from firearrow.client.session.inbound import ANY_GROUP, InboundRequests, Replying
 from firearrow.clock import Clock, SystemClock
 from firearrow.errors import BrokerError, ClientError, ConfigError, FirearrowError, NotPermitted
 from firearrow.logs import Log
 from firearrow.message.names import validate_group, with_namespace, without_namespace
-from firearrow.net.access import Access, Tls
+from firearrow.net.access import Access
 from firearrow.net.address import addresses_of
 from firearrow.net.client import Client
+from firearrow.net.encryption import Tls
 from firearrow.net.tasks import Tasks
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import Route
+from firearrow.wire.bodies import MASTER_ID, Route
 from firearrow.wire.client_bodies import ConsumerData, Heartbeat, ProducerData
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import NO_FIELDS, FieldValue
@@ -256,7 +257,7 @@ class Session:
             raise ConnectionError(f"no broker hosts queue {queue.queue_id} of {queue.topic!r}")
         return host
 
-    def address_of(self, broker: str, broker_id: int = MASTER, *, any_will_do: bool = False) -> str:
+    def address_of(self, broker: str, broker_id: int = MASTER_ID, *, any_will_do: bool = False) -> str:
         """Address of a broker. Raises ConnectionError if no route in use names the broker."""
         found = address_of_id(self.routes.brokers.get(broker, {}), broker_id, any_will_do=any_will_do)
         if found is None:
@@ -293,7 +294,7 @@ class Session:
         fields: Mapping[str, FieldValue] = NO_FIELDS,
         body: bytes = b"",
         *,
-        broker_id: int = MASTER,
+        broker_id: int = MASTER_ID,
         any_will_do: bool = False,
         timeout_seconds: float | None = None,
     ) -> AnyCommand:
@@ -308,7 +309,7 @@ class Session:
         fields: Mapping[str, FieldValue] = NO_FIELDS,
         body: bytes = b"",
         *,
-        broker_id: int = MASTER,
+        broker_id: int = MASTER_ID,
         any_will_do: bool = False,
     ) -> None:
         """Send a broker a one-way request; raises as ``Client.send`` and ``address_of``."""
@@ -393,7 +394,7 @@ class Session:
             address
             for addresses in self.routes.brokers.values()
             for broker_id, address in addresses.items()
-            if self._consumers or broker_id == MASTER
+            if self._consumers or broker_id == MASTER_ID
         )
 
     async def _beat(self, address: str) -> Exception | None:

@@ -12,12 +12,11 @@ from firearrow.cli.failures import NothingFound, sentence
 from firearrow.cli.output.reports import Cell, Table
 from firearrow.client.admin import Admin
 from firearrow.client.diagnosis.clusterfacts import BrokerFacts
-from firearrow.client.routing.queues import MASTER
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.pages.topics import polyline
 from firearrow.console.sampler import Seen
 from firearrow.errors import FirearrowError
-from firearrow.wire.bodies import PERM_WRITE
+from firearrow.wire.bodies import MASTER_ID, PERM_WRITE
 
 LIST: Final = (
     "broker", "role", "address", "state", "version", "arriving", "consuming", "diskShare", "behindBytes",
@@ -40,7 +39,7 @@ class Fact(NamedTuple):
 
 def role_of(broker_id: int) -> str:
     """Give the role of a broker by its number."""
-    return "master" if broker_id == MASTER else f"slave {broker_id}"
+    return "master" if broker_id == MASTER_ID else f"slave {broker_id}"
 
 
 def up_seconds(fact: BrokerFacts, now_ms: int) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Container
 from typing import Any, Final
 
 from firearrow.cli.output.reports import Table
-from firearrow.client.admin.servers import ORDER_NAMESPACE
+from firearrow.client.admin.nameservers import ORDER_NAMESPACE
 from firearrow.console.changes import DONE, LoggedChange
 from firearrow.console.forms import first
 from firearrow.console.page import Declared, Page, View

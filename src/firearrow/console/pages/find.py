@@ -13,12 +13,12 @@ from firearrow.cli.messages.commands import is_offset_id, message_of
 from firearrow.cli.output.reports import Cell, Table, as_moment
 from firearrow.cli.parameters import WrongOptions
 from firearrow.client.admin.calls import SilentServer, concurrently
-from firearrow.client.admin.messages import BY_KEY, BY_UNIQUE_KEY
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.pages.messages import placed
 from firearrow.console.views import TableView
 from firearrow.errors import FirearrowError, NotFound
 from firearrow.message.model import MessageView
+from firearrow.wire.headers import BY_KEY, BY_UNIQUE_KEY
 
 FIELDS: Final = ("q", "topic", "id", "key", "since", "until")
 FOUND: Final = ("topic", "messageId", "keys", "tag", "storedAt")

@@ -20,7 +20,6 @@ from firearrow.client.admin.cluster import Admin, servers_in
 from firearrow.client.pull.queueoffsets import QueueOffsets
 from firearrow.client.pull.rangereader import ATTEMPTS_MAX, PullOptions, RangeReader, pause
 from firearrow.client.queues import Bound, Mark, Queue, RecordTimes, Span
-from firearrow.client.routing.queues import MASTER
 from firearrow.client.routing.routes import Routes
 from firearrow.client.session.answers import read_body
 from firearrow.clock import SystemClock
@@ -42,7 +41,7 @@ from firearrow.spark.source.filters import PushedFilters
 from firearrow.spark.source.origin import UNKNOWN_BYTES
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.scan import Columns, Stop, scan
-from firearrow.wire.bodies import PERM_READ, Route, TopicConfig
+from firearrow.wire.bodies import MASTER_ID, PERM_READ, Route, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import FieldValue
 
@@ -148,7 +147,7 @@ class BrokerOrigin:
         admin = Admin(self._cluster.client, self._options.place.name_servers)
         found: dict[str, dict[str, str]] = {}
         for server in servers_in(await admin.cluster()):
-            if server.number == MASTER:
+            if server.number == MASTER_ID:
                 configs = await admin.topics.configs(server.address)
                 for topic, config in configs.topic_config_table.items():
                     found.setdefault(topic, {}).update(config.attributes)
