@@ -7,7 +7,7 @@ from datetime import datetime
 from typing import Any, Final, NamedTuple
 from urllib.parse import quote, urlencode
 
-from firearrow.cli.output.reports import Cell, Table, heading, is_number, shown, visible
+from firearrow.cli.output.reports import Cell, Table, is_number, visible
 from firearrow.cli.parameters import WrongOptions
 
 ROWS: Final = 50
@@ -34,11 +34,11 @@ def _message(row: Row, text: str) -> str:
     return path_to("topics", str(topic), "messages", text) if topic else path_to("messages", text)
 
 
-def _client(row: Row, text: str) -> str:
-    return path_to("groups", str(row["group"]), "clients", text)
+def _client(row: Row, text: str) -> str | None:
+    return path_to("groups", str(row["group"]), "clients", text) if row.get("group") else None
 
 
-LINKS: Final[Mapping[str, Callable[[Row, str], str]]] = {
+LINKS: Final[Mapping[str, Callable[[Row, str], str | None]]] = {
     "topic": _named("topics"),
     "toTopic": _named("topics"),
     "originTopic": _named("topics"),
@@ -122,14 +122,14 @@ def view(table: Table, query: Query, key: str = "", cluster: str = "", without: 
         [
             ColumnView(
                 name,
-                heading(name),
+                table.heading(name),
                 number,
                 _link(query, {f"{key}sort": _next(sort, name, number), f"{key}page": ""}),
                 _order(sort, name),
             )
             for name, number in kinds.items()
         ],
-        [_cells(table.columns, row, kinds, cluster) for row in rows[(page - 1) * ROWS : page * ROWS]],
+        [_cells(table, row, kinds, cluster) for row in rows[(page - 1) * ROWS : page * ROWS]],
         len(rows),
         len(table.rows),
         page,
@@ -191,9 +191,9 @@ def _link(query: Query, changes: Query) -> str:
     return f"?{urlencode(merged)}"
 
 
-def _cells(columns: Sequence[str], row: Sequence[Cell], kinds: Mapping[str, bool], cluster: str) -> list[CellView]:
-    named = dict(zip(columns, row, strict=True))
-    return [_cell(name, named[name], named, number, cluster) for name, number in kinds.items()]
+def _cells(table: Table, row: Sequence[Cell], kinds: Mapping[str, bool], cluster: str) -> list[CellView]:
+    named = dict(zip(table.columns, row, strict=True))
+    return [_cell(table, name, named, number, cluster) for name, number in kinds.items()]
 
 
 def _is_amount(column: str) -> bool:
@@ -201,10 +201,12 @@ def _is_amount(column: str) -> bool:
     return column.endswith(("Seconds", "Bytes")) or column in AMOUNTS
 
 
-def _cell(name: str, cell: Cell, row: Row, number: bool, cluster: str) -> CellView:
-    text = shown(name, cell)
+def _cell(table: Table, name: str, row: Row, number: bool, cluster: str) -> CellView:
+    cell = row[name]
+    text = table.shown(name, cell)
     link = LINKS.get(name) if isinstance(cell, str) and cell else None
-    href = cluster + link(row, str(cell)) if link is not None else None
+    path = link(row, str(cell)) if link is not None else None
+    href = None if path is None else cluster + path
     badge = STATES.get(str(cell), "plain") if name in STATE_COLUMNS and cell else None
     if len(text) > CELL_CHARACTERS_MAX:
         text = f"{text[:CELL_CHARACTERS_MAX]}… ({len(text):,} characters)"

@@ -51,6 +51,21 @@ def test_bodies_and_properties_are_columns(shell: Shell) -> None:
     assert shell.rows("sql", "SELECT count(*) AS n FROM empty") == [{"n": 0}]
 
 
+def test_values_are_as_the_query_made_them(shell: Shell) -> None:
+    """The name of a column implies a unit elsewhere, but here a user has chosen it."""
+    query = """
+        SELECT 0.0625::double AS share, 5000 AS bodyBytes, 1234567 AS "lagSeconds",
+            TIMESTAMP '2026-01-02 03:04:05.678' AS t
+    """
+    head, row = shell.text("sql", query).splitlines()
+    assert head.split() == ["share", "bodyBytes", "lagSeconds", "t"]
+    assert row.split() == ["0.0625", "5000", "1234567", "2026-01-02", "03:04:05.678000"]
+
+
+def test_no_column_hides_another_of_its_name(shell: Shell) -> None:
+    assert shell.rows("sql", "SELECT 1 AS a, 2 AS a, 3 AS a_1") == [{"a": 1, "a_1": 2, "a_1_1": 3}]
+
+
 def test_what_was_cut_is_said(shell: Shell) -> None:
     text = shell.text("sql", 'SELECT count(*) AS n FROM "my-orders"', "--messages", "8")
     assert "only the newest" in text

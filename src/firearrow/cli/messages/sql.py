@@ -10,7 +10,7 @@ import asyncio
 import os
 import sys
 from asyncio.subprocess import DEVNULL, PIPE, create_subprocess_exec
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import aclosing, contextmanager, suppress
 from datetime import datetime
 from pathlib import Path
@@ -241,7 +241,19 @@ def _result(outcome: Outcome, most: int, notes: list[str]) -> Table:
     if more:
         why = f", which have {RESULT_BYTES_MAX >> 20} MiB" if outcome.is_cut else ""
         notes = [*notes, f"only the first {len(rows):,} rows are shown{why}"]
-    return Table("Rows", outcome.columns, rows, "; ".join(notes), more=more)
+    return Table("Rows", _distinct(outcome.columns), rows, "; ".join(notes), more=more, is_exact=True)
+
+
+def _distinct(names: Sequence[str]) -> list[str]:
+    """Number names that come again, as DuckDB does in a query within a query: ``a``, ``a_1``."""
+    found: dict[str, None] = {}
+    for name in names:
+        new, number = name, 0
+        while new in found:
+            number += 1
+            new = f"{name}_{number}"
+        found[new] = None
+    return list(found)
 
 
 def _cell(value: Any) -> Cell:

@@ -36,7 +36,10 @@ class Lines(NamedTuple):
 
 
 class Table(NamedTuple):
-    """Rows under a title. ``more`` means that rows were left out; ``drawn`` has other rows for the chart."""
+    """Rows under a title. ``more`` means that rows were left out; ``drawn`` has other rows for the chart.
+
+    ``is_exact`` tells that a user has named the columns: they imply no unit, and no value is rounded.
+    """
 
     title: str
     columns: Sequence[str]
@@ -45,6 +48,15 @@ class Table(NamedTuple):
     chart: Bars | Lines | None = None
     more: bool = False
     drawn: Sequence[Sequence[Cell]] = ()
+    is_exact: bool = False
+
+    def heading(self, column: str) -> str:
+        """Give the head of a column."""
+        return visible(column) if self.is_exact else heading(column)
+
+    def shown(self, column: str, cell: Cell) -> str:
+        """Give a value of a column as text."""
+        return exact(cell) if self.is_exact else shown(column, cell)
 
     def at_most(self, count: int) -> Table:
         """Give the table with at most ``count`` rows."""
@@ -138,6 +150,15 @@ def shown(column: str, cell: Cell) -> str:
     if isinstance(cell, str):
         return visible(cell)
     return _number(column, cell)
+
+
+def exact(cell: Cell) -> str:
+    """Give a value as text, without a unit and with all its digits."""
+    if isinstance(cell, datetime):
+        return cell.isoformat(" ").replace("+00:00", "Z")
+    if isinstance(cell, int | float) and not isinstance(cell, bool):
+        return str(cell)
+    return shown("", cell)
 
 
 def _number(column: str, value: float) -> str:

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from threading import Event, Thread
 from typing import TYPE_CHECKING, Any, Final
 
-from firearrow.cli.output.reports import Bars, Cell, Report, Table, cut, heading, is_number, shown
+from firearrow.cli.output.reports import Bars, Cell, Report, Table, cut, is_number
 from firearrow.clock import SystemClock
 
 if TYPE_CHECKING:
@@ -107,7 +107,7 @@ def _fitting(table: Table, columns_max: int, cell_max: int) -> tuple[list[list[s
     left_out: list[str] = []
     while len(columns) > 1 and _total(columns) > columns_max + 2:
         columns.pop()
-        left_out.insert(0, heading(table.columns[len(columns)]))
+        left_out.insert(0, table.heading(table.columns[len(columns)]))
     return columns, left_out
 
 
@@ -120,7 +120,7 @@ def _total(columns: Sequence[Sequence[str]]) -> int:
 
 
 def _column(table: Table, name: str, cell_max: int) -> list[str]:
-    cells = [heading(name), *(cut(shown(name, cell), cell_max) for cell in table.values(name))]
+    cells = [table.heading(name), *(cut(table.shown(name, cell), cell_max) for cell in table.values(name))]
     width = max(map(_width, cells))
     right = is_number(table, name)
     return [_padded(cell, width, right=right) for cell in cells]
