@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING, Annotated, Final
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.parameters import own_files, switch, valued
 from firearrow.cli.parameters import port as read_port
-from firearrow.cli.serving.consoleprocess import HOST, PORT
+from firearrow.cli.serving.consoleprocess import HOST, PORT, listen
 from firearrow.cli.serving.standardinput import call_at_end
 from firearrow.clock import SystemClock
 from firearrow.console.changes import ChangeLog
-from firearrow.errors import CannotListen, MissingPackage, naming
+from firearrow.errors import MissingPackage, naming
 from firearrow.files import for_the_user_alone
 from firearrow.net.address import endpoint
 
@@ -77,7 +77,7 @@ async def console(
     )
     provider = None if openid is None else _provider(openid, clusters.names)
     pages = Console(clusters, changes, key_in(directory), clock, hosts, read_only=read_only, provider=provider)
-    with _listening(host, port, inherited) as listening:
+    with listen("the console", host, port) if inherited is None else socket.socket(fileno=inherited) as listening:
         server = ConsoleServer(pages.application(), pages.end_streams)
         if inherited is None:
             print(f"console http://{endpoint(host, listening.getsockname()[1])}/", flush=True)
@@ -113,7 +113,7 @@ async def mcp(
         async with stdio_server() as (reading, writing):
             await server.run(reading, writing, server.create_initialization_options())
         return
-    with _listening(HOST, http, None) as listening:
+    with listen("the server of tools", HOST, http) as listening:
         print(f"mcp http://{endpoint(HOST, listening.getsockname()[1])}/mcp", flush=True)
         await ConsoleServer(server.streamable_http_app(host=HOST)).serve([listening])
 
@@ -124,15 +124,6 @@ def _provider(path: Path, clusters: Sequence[str]) -> Provider:
     except ModuleNotFoundError as error:
         raise MissingPackage("OpenID Connect needs", str(error.name), "openid") from None
     return Provider(load(path, clusters), clusters)
-
-
-def _listening(host: str, port: int, inherited: int | None) -> socket.socket:
-    if inherited is not None:
-        return socket.socket(fileno=inherited)
-    try:
-        return socket.create_server((host, port))
-    except OSError as error:
-        raise CannotListen(f"the console can't listen on {host}:{port}: {error.strerror}") from None
 
 
 def directory_of_state() -> Path:

@@ -8,12 +8,15 @@ import signal
 import socket
 import subprocess
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import httpx
+import pytest
 
 from tests.cli.serving.test_serve import STOP_SECONDS_MAX, read_line, running
+
+FREE_PORTS = ("--namesrv-port", "0", "--broker-port", "0", "--grpc-port", "0")
 
 
 @contextmanager
@@ -69,7 +72,32 @@ def test_a_port_that_was_asked_for_must_be_free() -> None:
         with running("serve", "--ephemeral", "--console-port", port) as process:
             assert process.wait(STOP_SECONDS_MAX) == 1
             assert process.stderr is not None
-            assert "the console can't be served: " in process.stderr.read()
+            assert f"the console can't listen on 127.0.0.1:{port}: Address already in use" in process.stderr.read()
+
+
+@pytest.fixture
+def taken() -> Iterator[None]:
+    """Port 8088 is taken, by this test or by somebody else: commands then say where they can't listen."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            stack.enter_context(socket.create_server(("127.0.0.1", 8088)))
+        yield
+
+
+@pytest.mark.usefixtures("taken")
+def test_the_usual_address_is_one_of_this_machine_alone(tmp_path: Path) -> None:
+    with running("serve", "--store", str(tmp_path / "store"), *FREE_PORTS) as process:
+        read_line(process)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(STOP_SECONDS_MAX) == 0, "without a console, servers serve"
+        assert process.stderr is not None
+        assert "127.0.0.1:8088" in process.stderr.read()
+    with running("console", "-n", "127.0.0.1:1", "--state", str(tmp_path / "state")) as process:
+        assert process.wait(STOP_SECONDS_MAX) == 1
+        assert process.stderr is not None
+        assert process.stderr.read() == (
+            "firearrow: the console can't listen on 127.0.0.1:8088: Address already in use\n"
+        )
 
 
 def test_a_command_says_where_it_is(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import sys
 from asyncio.subprocess import DEVNULL, PIPE, Process
 from typing import Final
 
-from firearrow.errors import require_packages
+from firearrow.errors import CannotListen, require_packages
 from firearrow.logs import Log
 from firearrow.net.address import endpoint
 from firearrow.net.tasks import Tasks
@@ -26,6 +26,15 @@ AGAIN_SECONDS: Final = 1.0
 """Wait after the end of a console before a connection may begin the next one."""
 
 
+def listen(what: str, host: str, port: int) -> socket.socket:
+    """Listen for browsers or agents; CannotListen, which names the address, if that can't be."""
+    try:
+        return socket.create_server((host, port))
+    except OSError as error:
+        reason = str(error.strerror).partition(" (while")[0]  # Python adds the address
+        raise CannotListen(f"{what} can't listen on {endpoint(host, port)}: {reason}") from None
+
+
 class ConsoleProcess:
     """Port of the console, and its process. `start` and `stop` once each, in one event loop."""
 
@@ -36,9 +45,9 @@ class ConsoleProcess:
         self._tasks = Tasks()
 
     def start(self, port: int) -> str:
-        """Listen, and give the address of the console. Raises OSError, or ConfigError without its libraries."""
+        """Listen, and give the address of the console. Raises CannotListen, or ConfigError without its libraries."""
         require_packages("the console needs", "console", *NEEDED)
-        self._listening = socket.create_server((HOST, port))
+        self._listening = listen("the console", HOST, port)
         self._listening.setblocking(False)
         self._wait()
         return f"http://{endpoint(HOST, self._listening.getsockname()[1])}/"

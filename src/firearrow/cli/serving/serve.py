@@ -206,9 +206,9 @@ def _start_console(options: ServeOptions, name_server: str, stack: AsyncExitStac
     console = ConsoleProcess(name_server)
     try:
         address = console.start(PORT if options.console_port is None else options.console_port)
-    except (OSError, ConfigError) as error:
+    except (CannotListen, ConfigError) as error:
         if options.console_port is not None:
-            raise CannotServe(f"the console can't be served: {error}") from error
+            raise CannotServe(str(error)) from error
         log.info("console is not served", extra={"reason": error})
         return None
     stack.push_async_callback(console.stop)
