@@ -27,6 +27,17 @@ def test_each_page_answers(browser: httpx.Client, path: str) -> None:
     assert "<h1>" in answer.text
 
 
+@pytest.mark.parametrize(
+    ("path", "title"),
+    [("/topics/orders", "Topics"), ("/groups/billing", "Groups"), ("/groups/billing/dead-letters", "Dead letters")],
+)
+def test_the_menu_marks_where_a_page_belongs(browser: httpx.Client, path: str, title: str) -> None:
+    [marked] = re.findall(
+        r'<a [^>]*aria-current="page">.*?</svg>([^<]+)</a>', browser.get(f"/cluster{path}").text, re.DOTALL
+    )
+    assert marked.strip() == title
+
+
 def test_the_root_leads_to_the_first_cluster(browser: httpx.Client) -> None:
     assert str(browser.get("/").url).endswith("/cluster/")
 

@@ -92,6 +92,18 @@ def test_an_address_with_all_values_shows_the_preview(browser: httpx.Client) -> 
     assert (wrong.status_code, "invalid int value" in wrong.text) == (200, True)
 
 
+def test_a_form_tells_how_values_are_written(browser: httpx.Client) -> None:
+    text = browser.get("/cluster/do/offset-reset").text
+    assert 'name="to" id="to1" value="" placeholder="earliest|latest|TIME"' in text
+    assert 'placeholder="GROUP"' not in text
+    choices = re.findall(
+        r'<input type="checkbox" name="action" value="(\w+)"( checked)?>',
+        browser.get("/cluster/do/acl-allow", params={"action": ["sub", "get"]}).text,
+    )
+    assert [name for name, mark in choices if mark] == ["sub", "get"]
+    assert len(choices) == 8
+
+
 def test_what_is_still_typed_is_no_failure(browser: httpx.Client) -> None:
     """A browser tells each failed request in its console; a script would take a stream, but this is a page."""
     given = {"topic": "t", "queues": "ma", "csrf": token(browser)}

@@ -51,7 +51,7 @@ def test_what_is_not_found_is_a_sentence(
 ) -> None:
     answer = browser.get("/cluster/find", params=given)
     assert answer.status_code == status
-    [note] = re.findall(r'role="alert"><li>(.*?)</li>', answer.text)
+    [note] = re.findall(r'role="alert">(.*?)</p>', answer.text)
     assert reason in note
 
 

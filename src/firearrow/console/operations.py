@@ -94,7 +94,10 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
 
 
 class Field(NamedTuple):
-    """An input of an operation. ``kind`` is that of an HTML input, or ``choice``, or ``switch``."""
+    """An input of an operation. ``kind`` is that of an HTML input, or ``choice``, or ``switch``.
+
+    ``form`` shows how a value is written, such as ``earliest|latest|TIME``, where the name does not tell it.
+    """
 
     name: str
     label: str
@@ -103,6 +106,7 @@ class Field(NamedTuple):
     choices: Sequence[str] = ()
     is_needed: bool = False
     is_list: bool = False
+    form: str = ""
 
 
 @cache
@@ -143,7 +147,9 @@ def _field(action: Action, parser: CommandParser) -> Field:
     is_list = action.nargs in ("*", "+") or type(action).__name__ == "_AppendAction"
     label = name.replace("_", " ")
     help_text = (action.help or "").replace("%%", "%")
-    return Field(name, label, help_text, kind, choices, bool(action.required), is_list)
+    form = str(action.metavar or "")
+    form = form if not choices and not form.replace("-", "").replace("_", "").isalnum() else ""
+    return Field(name, label, help_text, kind, choices, bool(action.required), is_list, form)
 
 
 class Ran(NamedTuple):

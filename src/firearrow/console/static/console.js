@@ -93,7 +93,7 @@ function draw(element) {
   curves.set(element, new uPlot({
     width: element.clientWidth, height: 170, series: [{}, ...series], legend: { show: false }, cursor: { y: false },
     axes: [
-      { ...axis, values: (_, values, __, ___, step) => values.map((value) => (step < 43200 ? clock(value, step < 60) : day(value))) },
+      { ...axis, size: 30, values: (_, values, __, ___, step) => values.map((value) => (step < 43200 ? clock(value, step < 60) : day(value))) },
       { ...axis, size: 56, values: (_, values) => values.map((value) => compact.format(value)) },
     ],
     scales: { y: { range: (_, low, high) => [0, high > 0 ? high * 1.08 : 1] } },
