@@ -85,8 +85,8 @@ async def photograph(page: Page, address: str, picture: Picture) -> bytes:
     if picture.button:
         await page.get_by_role("button", name=picture.button).click()
     await page.wait_for_load_state("load")
-    await page.mouse.click(WIDTH - 20, picture.height - 20)  # no field has the focus
     await page.wait_for_timeout(1000)  # charts are drawn after the page
+    await page.evaluate("document.activeElement.blur()")
     return await page.screenshot()
 
 
