@@ -6,10 +6,7 @@ import asyncio
 import json
 from collections.abc import Iterator
 from http.client import BadStatusLine
-from http.server import BaseHTTPRequestHandler, HTTPServer
 from pathlib import Path
-from queue import Queue
-from threading import Thread
 from typing import Any
 
 import httpx
@@ -27,6 +24,7 @@ from firearrow.console.webhook import RefusedByWebhook, Webhook
 from firearrow.errors import ConfigError
 from firearrow.testing import BlockingCluster
 from tests.console.conftest import browsing, token
+from tests.console.webhooks import Hook, webhook
 
 FULL = Finding("disk", Level.WARNING, "a", "80 % of the disk are used")
 FULLER = Finding("disk", Level.CRITICAL, "a", "90 % of the disk are used")
@@ -158,48 +156,26 @@ def test_other_addresses_are_refused(url: str) -> None:
 
 
 @pytest.fixture
-def hook() -> Iterator[tuple[str, Queue[dict[str, Any]]]]:
+def hook() -> Iterator[Hook]:
     """A webhook, and what is posted to it."""
-    got: Queue[dict[str, Any]] = Queue()
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            got.put(json.loads(self.rfile.read(int(self.headers["content-length"]))))
-            self.send_response(204)
-            self.end_headers()
-
-        def log_message(self, *_: object) -> None:
-            """Say nothing."""
-
-    server = HTTPServer(("127.0.0.1", 0), Handler)
-    thread = Thread(target=server.serve_forever)
-    thread.start()
-    yield f"http://127.0.0.1:{server.server_port}/hook", got
-    server.shutdown()
-    thread.join()
-    server.server_close()
+    with webhook() as running:
+        yield running
 
 
 @pytest.fixture
-def watched(
-    cluster: BlockingCluster, hook: tuple[str, Queue[dict[str, Any]]], tmp_path: Path
-) -> Iterator[httpx.Client]:
+def watched(cluster: BlockingCluster, hook: Hook, tmp_path: Path) -> Iterator[httpx.Client]:
     """Client of a console with a webhook and a state directory."""
     clock = SystemClock()
     options = ClusterOptions(name_server=cluster.name_server)
-    clusters = Clusters(options, clock, webhook=Webhook(hook[0], clock), state=tmp_path)
+    clusters = Clusters(options, clock, webhook=Webhook(hook.address, clock), state=tmp_path)
     with browsing(Console(clusters, ChangeLog(tmp_path, clock), "key", clock)) as client:
         yield client
 
 
-def test_a_limit_is_changed_and_the_finding_is_delivered(
-    watched: httpx.Client, hook: tuple[str, Queue[dict[str, Any]]], tmp_path: Path
-) -> None:
+def test_a_limit_is_changed_and_the_finding_is_delivered(watched: httpx.Client, hook: Hook, tmp_path: Path) -> None:
     answer = watched.post("/cluster/alerts", data={"limit": "brokers", "value": "9"} | {"csrf": token(watched)})
     assert "of 9 brokers, 1 is registered" in answer.text
-    posted = hook[1].get(timeout=30)["alerts"][0]
-    while posted["rule"] != "brokers":  # other findings of this cluster
-        posted = hook[1].get(timeout=30)["alerts"][0]
+    posted = hook.next_of("brokers")
     assert (posted["cluster"], posted["change"], posted["level"]) == ("cluster", "began", "critical")
     assert json.loads((tmp_path / "alerts-cluster.json").read_text())["limits"] == {"brokers": "9"}
     form = watched.get("/cluster/alerts", params={"rule": "brokers", "subject": "cluster"}).text

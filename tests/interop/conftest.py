@@ -15,7 +15,7 @@ from tests.interop.javaclient import JavaClient
 from tests.interop.servers import Server, serve, target_kind
 from tests.net.certificates import make_certificate
 
-pytest.register_assert_rewrite("tests.interop.grpcscenarios", "tests.interop.litescenarios")
+pytest.register_assert_rewrite("tests.interop.grpcscenarios", "tests.interop.litescenarios", "tests.interop.visitors")
 
 HERE = Path(__file__).parent
 TIMEOUT_S = 600  # the first test may wait for Maven or Go to download and build
