@@ -277,7 +277,7 @@ def test_pages_fit(chromium: Browser, console_address: str, served_cluster: Serv
             assert person.page.evaluate("document.documentElement.scrollWidth") <= width
 
 
-def test_9_a_client(visitor: Visitor) -> None:
+def test_9_a_client(visitor: Visitor, served_cluster: Server) -> None:
     page = visitor.goes("Groups", "mailer")
     for shown in ("PYTHON", "letters"):
         expect(page.locator("main")).to_contain_text(shown)
@@ -285,6 +285,15 @@ def test_9_a_client(visitor: Visitor) -> None:
     page.locator("main a[href*='/clients/']").first.click()
     expect(page.locator("main")).to_contain_text("PYTHON")
     expect(page.locator("main")).to_contain_text("letters")
+    page.get_by_role("link", name="Stacks of its threads").click()
+    expect(page.locator("pre")).to_contain_text("MainThread")
+    visitor.check()
+    [letter] = rows("message", "list", "letters", "--key", "letter-1", "-n", served_cluster.namesrv)
+    page.get_by_label("Message for this client").fill(letter["messageId"])
+    page.get_by_role("button", name="Consume it").click()
+    expect(page.locator("#outcome")).to_contain_text("would be consumed")
+    page.get_by_role("button", name="Apply").click()
+    expect(page.locator("#outcome")).to_contain_text("no such address")
 
 
 def test_11_a_dead_letter_is_sent_again(visitor: Visitor) -> None:

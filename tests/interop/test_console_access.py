@@ -87,7 +87,7 @@ def test_19_and_20_a_user_with_rights(visitor: Visitor, guarded: Server) -> None
     page.locator("main [name=name]").fill("nina")
     page.locator("main [name=password]").first.fill(SECRET)
     expect(page.locator("#outcome")).to_contain_text("user is created")
-    page.get_by_label("password, once more").fill(SECRET)
+    page.get_by_label("Password, once more").fill(SECRET)
     visitor.applies("user is created")
     of_nina = [it for it in rows("user", "list", "-n", guarded.namesrv, environment=AS_ROOT) if it["user"] == "nina"]
     assert [(it["isSuper"], it["isEnabled"]) for it in of_nina] == [(False, True)]
