@@ -140,7 +140,7 @@ class FakeChannel:
         self.bodies: list[bytes] = []
         self.closed: str | None = None
         self.is_open = True
-        self.is_slow = False
+        self.is_slow = self.takes_objects = False
         self.is_loopback = False
         self.kept_bytes = 0
 
