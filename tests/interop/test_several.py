@@ -3,10 +3,14 @@ restarted one by one, and one of the original."""
 
 from __future__ import annotations
 
+import asyncio
+import json
 import subprocess
 import sys
 from pathlib import Path
 
+from firearrow.client.admin import Admin
+from firearrow.wire.bodies import TopicConfig
 from tests.cli.traffic import Traffic
 from tests.interop.controllers import ask
 from tests.interop.driver import Driver
@@ -82,3 +86,34 @@ def test_a_broker_of_the_original_gets_nothing_while_it_is_out_of_use(tmp_path: 
                 traffic.end()
                 assert traffic.failed == []
                 assert traffic.missing({*traffic.sent}) == set()
+
+
+def test_an_undo_takes_a_topic_from_the_broker_of_the_original_that_got_it_last(tmp_path: Path) -> None:
+    """Name server and brokers are the original's, and no request takes one broker from a route."""
+
+    def shown(*words: str) -> list[tuple[str, int, str | None]]:
+        command = [*FIREARROW, *words, "--json", "-n", first.namesrv]
+        rows = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        return [(row["broker"], row["readQueues"], row.get("state")) for row in rows]
+
+    async def create() -> None:
+        async with Admin.of([first.namesrv]) as admin:
+            await admin.topics.create(first.broker, TopicConfig(TOPIC, 2, 2))
+
+    with serve("real", tmp_path / "first", tmp_path / "first_logs") as first:
+        keys = {**SMALL_FILES, "namesrvAddr": first.namesrv, "brokerName": "other"}
+        with serve("real", tmp_path / "other", tmp_path / "other_logs", settings=keys):
+            wait_until(lambda: b'"other"' in ask(first.namesrv, 106, {}).body, LATE_S, "the other")
+            asyncio.run(create())
+            file = str(tmp_path / "undo.json")
+            shown("topic", "create", TOPIC, "--queues", "5", "--undo-file", file)
+            both = [("broker-a", 5, None), ("other", 5, None)]
+            assert shown("topic", "routes", TOPIC) == both
+            assert shown("topic", "undo", file) == [
+                ("broker-a", 2, "would be changed"),
+                ("other", 5, "would be deleted"),
+            ]
+            done = [("broker-a", 2, "changed"), ("other", 5, "deleted")]
+            assert shown("topic", "undo", file, "--apply") == done
+            for words in (("topic", "show", TOPIC), ("topic", "routes", TOPIC)):
+                assert shown(*words) == [("broker-a", 2, None)]

@@ -13,10 +13,14 @@ from typing import Any, TypeVar
 import pytest
 from msgspec.structs import replace
 
+from firearrow.cli.main import main
 from firearrow.client.admin import Admin
+from firearrow.client.blocking import Producer, PullConsumer
 from firearrow.testing import BlockingCluster
+from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import MessageQueue
 from tests.cli.shell import Shell, shop
+from tests.interop.waiting import wait_until
 
 T = TypeVar("T")
 Rows = list[dict[str, Any]]
@@ -39,6 +43,12 @@ def shell(
 
 def states(rows: Rows) -> list[str]:
     return [row["state"] for row in rows]
+
+
+def refused(shell: Shell, *words: str) -> list[str]:
+    """The states that an undo shows which ends with 1."""
+    assert main([*words, "--json"]) == 1
+    return states(json.loads(shell.said()))
 
 
 def on_cluster(shell: Shell, do: Callable[[Admin, str], Awaitable[T]]) -> T:
@@ -74,6 +84,97 @@ def test_a_topic_is_made_again_without_its_messages(shell: Shell, tmp_path: Path
     assert states(shell.rows(*undo)) == ["would be changed"]
     assert states(shell.rows(*undo, "--apply")) == ["changed"]
     assert shell.rows("topic", "show", "payments") == before
+
+
+def test_a_topic_that_was_made_is_deleted_while_it_is_unused(shell: Shell, tmp_path: Path) -> None:
+    shell.text("topic", "create", "drafts", "--queues", "2", "--type", "FIFO")
+    assert [*tmp_path.iterdir()] == []  # `topic delete` is its way back
+    shell.rows("topic", "delete", "drafts", "--apply")
+    made = ("topic", "create", "drafts", "--queues", "2", "--type", "FIFO", "--undo-file", "undo.json")
+    assert shell.text(*made).endswith("`firearrow topic undo undo.json` sets what was before.\n")
+    on_cluster(shell, lambda admin, _: admin.put_order("drafts", "broker-a:2", whole=True))
+    undo = ("topic", "undo", "undo.json")
+    assert states(shell.rows(*undo)) == ["would be deleted"]
+    shell.text("topic", "create", "drafts", "--queues", "3")
+    assert refused(shell, *undo, "--apply") == ["was changed since"]
+    shell.text("topic", "create", "drafts", "--queues", "2")
+    assert states(shell.rows(*undo, "--apply")) == ["deleted"]
+    assert shell.fails("topic", "show", "drafts")[0] == 3
+    assert shell.fails("topic", "routes", "drafts")[0] == 3
+    assert on_cluster(shell, lambda admin, _: admin.name_servers.pairs("ORDER_TOPIC_CONFIG")).get("drafts") is None
+    assert states(shell.rows(*undo, "--apply")) == ["the same"]
+
+
+def test_a_topic_with_messages_stays(shell: Shell) -> None:
+    shell.text("topic", "create", "letters", "--queues", "1", "--undo-file", "undo.json")
+    with Producer(shell.cluster.name_server, group="p") as producer:
+        producer.send("letters", "x")
+
+    def has_messages() -> bool:
+        return bool(shell.rows("topic", "stats", "letters")[0]["maxOffset"])
+
+    wait_until(has_messages, 30, "the message in its queue")
+    for words in ([], ["--apply"]):
+        assert refused(shell, "topic", "undo", "undo.json", *words) == ["has messages"]
+    assert shell.rows("topic", "stats", "letters")[0]["messages"] == 1
+
+
+def test_a_change_and_a_creation_are_undone_together(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with shop(monkeypatch, brokers=2) as cluster:
+        shell = Shell(cluster, capsys)
+        on_cluster(shell, lambda admin, address: admin.topics.create(address, TopicConfig("parts", 2, 2)))
+        shell.text("topic", "create", "parts", "--queues", "5")
+        [undo] = [path.name for path in tmp_path.glob("firearrow-undo-parts-*.json")]
+        planned = [(row["broker"], row["readQueues"], row["state"]) for row in shell.rows("topic", "undo", undo)]
+        assert planned == [("broker-a", 2, "would be changed"), ("broker-b", 5, "would be deleted")]
+        assert states(shell.rows("topic", "undo", undo, "--apply")) == ["changed", "deleted"]
+        [kept] = shell.rows("topic", "show", "parts")
+        [route] = shell.rows("topic", "routes", "parts")
+        assert [(it["broker"], it["readQueues"]) for it in (kept, route)] == [("broker-a", 2)] * 2
+
+
+def test_a_refused_creation_leaves_no_file(shell: Shell, tmp_path: Path) -> None:
+    for noun in ("topic", "group"):
+        assert shell.fails(noun, "create", "a b", "--undo-file", "undo.json")[0] == 1
+    assert [*tmp_path.iterdir()] == []
+
+
+def test_a_group_that_was_made_is_deleted_while_it_is_unused(shell: Shell) -> None:
+    make, undo = ("group", "create", "couriers", "--retries", "3"), ("group", "undo", "undo.json")
+    shell.text(*make, "--undo-file", "undo.json")
+    assert states(shell.rows(*undo)) == ["would be deleted"]
+    with PullConsumer(shell.cluster.name_server, group="couriers") as consumer:
+        consumer.subscribe("orders")
+        assert refused(shell, *undo, "--apply") == ["has clients"]
+    shell.text("group", "create", "couriers", "--ordered")
+    assert refused(shell, *undo, "--apply") == ["was changed since"]
+    shell.text("group", "create", "couriers", "--no-ordered")
+    shell.commit("couriers", 1)
+    assert refused(shell, *undo, "--apply") == ["has offsets"]
+    assert shell.rows("group", "show", "couriers")
+    shell.text("group", "delete", "couriers", "--apply")
+    shell.text(*make)
+    assert states(shell.rows(*undo, "--apply")) == ["deleted"]
+    assert shell.fails("group", "show", "couriers")[0] == 3
+    assert states(shell.rows(*undo, "--apply")) == ["the same"]
+
+
+def test_a_group_with_messages_to_retry_stays(shell: Shell) -> None:
+    shell.text("group", "create", "clerks", "--undo-file", "undo.json")
+    retries = TopicConfig("%RETRY%clerks", 1, 1)
+    on_cluster(shell, lambda admin, address: admin.topics.create(address, retries))
+    with Producer(shell.cluster.name_server, group="p") as producer:
+        producer.send("%RETRY%clerks", "x")
+
+    def stored(admin: Admin, address: str) -> Awaitable[int]:
+        return admin.offsets.latest(address, MessageQueue("%RETRY%clerks", "broker-a", 0))
+
+    wait_until(lambda: on_cluster(shell, stored), 30, "the message in its queue")
+    assert refused(shell, "group", "undo", "undo.json", "--apply") == ["has messages"]
+    assert shell.rows("group", "show", "clerks")
 
 
 def test_what_is_not_given_of_a_topic_stays(shell: Shell, tmp_path: Path) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from firearrow.cli.cluster.masters import (
     PREVIEW,
@@ -23,23 +24,29 @@ from firearrow.cli.cluster.offsets import Move, move_all, state_of
 from firearrow.cli.cluster.options import ANY, ClusterOptions, Group
 from firearrow.cli.cluster.progress import committed, found_of
 from firearrow.cli.cluster.undo import (
+    HAS_CLIENTS,
+    HAS_MESSAGES,
+    HAS_OFFSETS,
     FromFile,
     Had,
+    OfCreated,
     Undo,
     UndoFile,
     altered,
-    alters,
+    before_change,
     changed,
     circumstances,
+    code_of,
     given_back,
     given_of,
+    is_as_before,
     preview_state,
     read_undo,
     refusable,
     write_undo,
 )
 from firearrow.cli.commands import CommandGroup
-from firearrow.cli.failures import FAILED, NothingFound
+from firearrow.cli.failures import NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
 from firearrow.cli.parameters import either, switch, valued
@@ -81,16 +88,16 @@ async def list_groups(
                     found[name].append((master, config))
 
         async def row(name: str) -> list[Cell]:
-            return _listed(name, found[name], await _clients(admin, name, found[name][0][0]))
+            return _listed(name, found[name], await _clients(admin, name, found[name][0][0].address))
 
         rows = await concurrently(sorted(found), row)
     output.show(Table("Groups", LIST, rows))
 
 
-async def _clients(admin: Admin, name: str, master: RegisteredBroker) -> ConsumerConnection | None:
+async def _clients(admin: Admin, name: str, address: str) -> ConsumerConnection | None:
     """Clients of a group; None without an online client."""
     try:
-        return await admin.consumers(name, master.address)
+        return await admin.consumers(name, address)
     except BrokerError as error:
         if error.code != ResponseCode.CONSUMER_NOT_ONLINE:
             raise
@@ -156,7 +163,7 @@ async def create_group(
     disabled: Annotated[bool | None, either("deliver no messages for the time being", off="--enabled")] = None,
     broadcast: Annotated[bool | None, either("allow broadcasting: each client gets all messages (new: yes)")] = None,
     preview: Preview = False,
-    undo_file: UndoFile = None,
+    undo_file: OfCreated = None,
     of_cluster: OfCluster = None,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
@@ -170,31 +177,33 @@ async def create_group(
     )
     note, path = "", None
     async with cluster.admin() as admin:
-        was = await group_now(admin, name, with_offsets=False)
-        had = {it.broker: it.config for it in was.configs}
         masters = masters_in(await admin.cluster(), of_cluster)
+        was = await group_now(admin, name, masters, with_offsets=False)
+        had = {it.broker: it.config for it in was.configs}
         new = SubscriptionGroupConfig(name)
         if preview:
             rows = [
                 [
-                    *_shown(name, it.broker, altered(had.get(it.broker, new), given, {})),
-                    preview_state(had.get(it.broker), given, {}),
+                    *_shown(name, it.broker, altered(had[it.broker] or new, given, {})),
+                    preview_state(had[it.broker], given, {}),
                 ]
                 for it in masters
             ]
             output.show(Table("Group", (*SHOW, "state"), rows))
             return
-        if any(alters(had[it.broker], given, {}) for it in masters if it.broker in had):
-            path = write_undo(undo_file, name, was)
+        before = before_change(was.configs, new, given, {})
+        if any(undo_file or it.config for it in before):
+            path = write_undo(undo_file, name, replace(was, configs=before))
             note = f"`firearrow group undo {path}` sets what was before."
         async with refusable(path, lambda: _is_as_before(admin, was)):
             for master in masters:
-                await admin.groups.create(master.address, changed(had.get(master.broker, new), given, {}))
+                await admin.groups.create(master.address, changed(had[master.broker] or new, given, {}))
         output.show((await _configured(admin, name))._replace(note=note))
 
 
 async def _is_as_before(admin: Admin, was: GroupUndo) -> bool:
-    return (await group_now(admin, was.group, with_offsets=False)).configs == was.configs
+    now = await group_now(admin, was.group, masters_in(await admin.cluster()), with_offsets=False)
+    return is_as_before(was.configs, now.configs)
 
 
 @app.command("delete")
@@ -214,10 +223,10 @@ async def delete_group(
         configured = await _configured(admin, name)
         masters = {it.broker: it for it in masters_in(await admin.cluster())}
         brokers = [str(broker) for broker in configured.values("broker")]
-        clients = await _clients(admin, name, masters[brokers[0]])
+        clients = await _clients(admin, name, masters[brokers[0]].address)
         if apply:
-            was = await group_now(admin, name, with_offsets=not keep_offsets)
-            path = write_undo(undo_file, name, was)
+            was = await group_now(admin, name, list(masters.values()), with_offsets=not keep_offsets)
+            path = write_undo(undo_file, name, replace(was, configs=[it for it in was.configs if it.config]))
             note = f"`firearrow group undo {path}` makes it again, where it was."
             async with refusable(path, lambda: _is_as_before(admin, was)):
                 for broker in brokers:
@@ -234,12 +243,12 @@ async def delete_group(
 async def undo(
     file: FromFile, /, *, apply: Apply = False, cluster: ClusterOptions = ANY, output: Output = PLAIN
 ) -> int:
-    """Restore a deleted consumer group with its offsets, or the settings before a change."""
+    """Restore a consumer group as it was before a creation, change or deletion, with its offsets."""
     undone = read_undo(file, GroupUndo)
     async with cluster.admin() as admin:
         table = await made_again(admin, undone, apply=apply)
     output.show(table if apply else table._replace(note=PREVIEW))
-    return FAILED if "failed" in table.values("state") else 0
+    return code_of(table.values("state"))
 
 
 @app.command("clients")
@@ -247,7 +256,7 @@ async def list_clients(name: Group, /, *, cluster: ClusterOptions = ANY, output:
     """List the clients of a group, and its subscriptions."""
     async with cluster.admin() as admin:
         masters = masters_in(await admin.cluster())
-        found = await concurrently(masters, lambda master: _clients(admin, name, master))
+        found = await concurrently(masters, lambda master: _clients(admin, name, master.address))
     rows: dict[str, list[Cell]] = {}
     for connections in found:
         for client in connections.connection_set if connections else ():
@@ -303,16 +312,16 @@ class GroupUndo(Undo, frozen=True, kw_only=True, tag="group"):
     offsets: list[At]
 
 
-async def group_now(admin: Admin, group: str, *, with_offsets: bool) -> GroupUndo:
+async def group_now(admin: Admin, group: str, masters: Sequence[RegisteredBroker], *, with_offsets: bool) -> GroupUndo:
     """Give the present configuration and offsets of a group, enough to restore it."""
     configs: list[Had[SubscriptionGroupConfig]] = []
     forbidden: list[Had[list[str]]] = []
-    for master in masters_in(await admin.cluster()):
+    for master in masters:
         table = await admin.groups.configs(master.address)
-        if (config := table.subscription_group_table.get(group)) is not None:
-            configs.append(Had(master.broker, config))
-            if topics := sorted(table.forbidden_table.get(group, ())):
-                forbidden.append(Had(master.broker, topics))
+        config = table.subscription_group_table.get(group)
+        configs.append(Had(master.broker, config))
+        if config and (topics := sorted(table.forbidden_table.get(group, ()))):
+            forbidden.append(Had(master.broker, topics))
     offsets = [
         At(queue.topic, queue.broker_name, queue.queue_id, offset)
         for queue, offset in (committed(await found_of(admin, group)) if with_offsets else {}).items()
@@ -320,32 +329,55 @@ async def group_now(admin: Admin, group: str, *, with_offsets: bool) -> GroupUnd
     return GroupUndo(group=group, configs=configs, forbidden=forbidden, offsets=offsets, **circumstances(admin))
 
 
+class _GroupPlace:
+    """The group, where its undo restores it."""
+
+    def __init__(self, admin: Admin, group: str, addresses: Mapping[str, str]) -> None:
+        self._admin: Final = admin
+        self._group: Final = group
+        self._addresses: Final = addresses
+
+    async def ask(self, broker: str) -> SubscriptionGroupConfig | None:
+        # not `config`: a broker that creates groups automatically would create this one
+        return (await self._admin.groups.configs(self._addresses[broker])).subscription_group_table.get(self._group)
+
+    async def make(self, broker: str, config: SubscriptionGroupConfig) -> None:
+        await self._admin.groups.create(self._addresses[broker], config)
+
+    async def use(self, broker: str) -> str:
+        address, group = self._addresses[broker], self._group
+        if await _clients(self._admin, group, address):
+            return HAS_CLIENTS
+        if (await self._admin.offsets.progress(address, group)).offset_table:
+            return HAS_OFFSETS
+        topics = names.retry_topic(group), names.dlq_topic(group)
+        ends = await _ends(self._admin, [(broker, topic) for topic in topics], self._addresses)
+        return HAS_MESSAGES if any(high for _, high in ends.values()) else ""
+
+    async def delete(self, broker: str) -> None:
+        await self._admin.groups.delete(self._addresses[broker], self._group, clean_offset=True)
+
+
 async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
     """Restore a group, or preview the changes."""
     brokers = {it.broker for it in undo.configs} | {it.broker for it in undo.offsets}
     addresses = await addresses_of(admin, brokers)
-
-    async def ask(broker: str) -> SubscriptionGroupConfig | None:
-        table = await admin.groups.configs(addresses[broker])
-        return table.subscription_group_table.get(undo.group)
-
-    states = await given_back(
-        undo.configs, ask, lambda broker, config: admin.groups.create(addresses[broker], config), apply=apply
-    )
+    states = await given_back(undo.configs, _GroupPlace(admin, undo.group, addresses), apply=apply)
     rows: list[list[Cell]] = [
         [undo.group, had.broker, None, None, None, None, state] for had, state in zip(undo.configs, states, strict=True)
     ]
     if apply:
         for had in undo.forbidden:
-            for topic in had.config:
+            for topic in had.known:
                 await admin.groups.readable(addresses[had.broker], undo.group, topic, False)
-    rows += await _moved_back(admin, undo, addresses, apply=apply)
+    if undo.offsets:
+        rows += await _moved_back(admin, undo, addresses, apply=apply)
     return Table("Group", COLUMNS, rows)
 
 
 async def _moved_back(admin: Admin, undo: GroupUndo, addresses: Mapping[str, str], *, apply: bool) -> list[list[Cell]]:
     """Reset the group to its former offset in each queue that still exists."""
-    ends = await _ends(admin, undo.offsets, addresses)
+    ends = await _ends(admin, {(at.broker, at.topic) for at in undo.offsets}, addresses)
     before = committed(await found_of(admin, undo.group))
     moves: dict[At, Move] = {}
     for at in undo.offsets:
@@ -368,9 +400,9 @@ async def _moved_back(admin: Admin, undo: GroupUndo, addresses: Mapping[str, str
 
 
 async def _ends(
-    admin: Admin, offsets: Sequence[At], addresses: Mapping[str, str]
+    admin: Admin, places: Iterable[tuple[str, str]], addresses: Mapping[str, str]
 ) -> dict[MessageQueue, tuple[int, int]]:
-    """Smallest and largest offset of each existing queue."""
+    """Smallest and largest offset of each existing queue of topics on brokers."""
 
     async def ask(place: tuple[str, str]) -> dict[MessageQueue, tuple[int, int]]:
         broker, topic = place
@@ -381,6 +413,6 @@ async def _ends(
         return {it: (end.min_offset, end.max_offset) for it, end in stats.offset_table.items()}
 
     found: dict[MessageQueue, tuple[int, int]] = {}
-    for part in await concurrently(sorted({(at.broker, at.topic) for at in offsets}), ask):
+    for part in await concurrently(sorted(places), ask):
         found |= part
     return found

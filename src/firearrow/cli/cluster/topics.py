@@ -107,7 +107,9 @@ CHANGES: Final = "cluster.topicchanges"  # needs more modules than the commands 
 app.add(
     Listed("create", "create a topic on each broker, or change the given settings", f"{CHANGES}:create"),
     Listed("delete", "delete a topic with its messages", f"{CHANGES}:delete"),
-    Listed("undo", "restore a deleted topic without its messages, or the settings before a change", f"{CHANGES}:undo"),
+    Listed(
+        "undo", "restore a topic as it was before a creation, change or deletion, without messages", f"{CHANGES}:undo"
+    ),
 )
 
 

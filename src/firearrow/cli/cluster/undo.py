@@ -7,20 +7,20 @@ cluster. The file is durable before the change begins. Only the user may read it
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 from itertools import chain, count
 from pathlib import Path
-from typing import Annotated, Any, Generic, TypeVar
+from typing import Annotated, Any, Final, Generic, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
 
-from firearrow.cli.failures import NothingFound
+from firearrow.cli.failures import FAILED, NothingFound
+from firearrow.cli.output.reports import Cell
 from firearrow.cli.parameters import content_of, valued
 from firearrow.client.admin import Admin
-from firearrow.client.admin.calls import concurrently
 from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError, ConfigError, FirearrowError, naming
 from firearrow.files import for_the_user_alone, name_of_file, sync_directory
@@ -29,6 +29,9 @@ from firearrow.wire.client_bodies import SubscriptionGroupConfig
 
 UndoFile = Annotated[
     Path | None, valued("FILE", "undo file to write (default: firearrow-undo-NAME-TIME.json in the working directory)")
+]
+OfCreated = Annotated[
+    Path | None, valued("FILE", "undo file to write (default: as for other changes, but none for what is only created)")
 ]
 FromFile = Annotated[Path, valued(None, "undo file of an earlier `--apply`; - is standard input")]
 
@@ -105,44 +108,93 @@ def read_undo(path: Path, kind: type[U]) -> U:
         raise ConfigError(f"{path} is no undo file: {error}") from None
 
 
-# Configuration of topics and groups: the change of some settings, and the way back.
+# Configuration of topics and groups: what is made or changed, and the way back.
 
+DELETED: Final = "deleted"
+HAS_MESSAGES: Final = "has messages"
+HAS_CLIENTS: Final = "has clients"
+HAS_OFFSETS: Final = "has offsets"
+WAS_CHANGED: Final = "was changed since"
+_NOT_UNDONE: Final = frozenset({"failed", HAS_MESSAGES, HAS_CLIENTS, HAS_OFFSETS, WAS_CHANGED})
 
 C = TypeVar("C")
 K = TypeVar("K", TopicConfig, SubscriptionGroupConfig)
 
 
-class Had(msgspec.Struct, Generic[C], frozen=True):
-    """Former configuration on a broker."""
+class Had(msgspec.Struct, Generic[C], frozen=True, omit_defaults=True):
+    """Former configuration on a broker; None if there was none, and then ``made`` is what the change makes."""
 
     broker: str
-    config: C
+    config: C | None
+    made: C | None = None
+
+    @property
+    def known(self) -> C:
+        """The former configuration, or else what the change makes."""
+        found = self.made if self.config is None else self.config
+        assert found is not None, "a change makes what was not there"
+        return found
 
 
-async def given_back(
-    had: Sequence[Had[K]],
-    ask: Callable[[str], Awaitable[K | None]],
-    make: Callable[[str, K], Awaitable[None]],
-    *,
-    apply: bool,
-) -> list[str]:
+def before_change(
+    had: Iterable[Had[K]], new: K, given: Mapping[str, Any], attributes: Mapping[str, str]
+) -> list[Had[K]]:
+    """Give what an undo file needs of each broker: only those where a change alters something or makes it."""
+    after = [(it, altered(it.config or new, given, attributes)) for it in had]
+    return [Had(it.broker, it.config, None if it.config else made) for it, made in after if made != it.config]
+
+
+def is_as_before(was: Iterable[Had[K]], now: Iterable[Had[K]]) -> bool:
+    """Tell whether no configuration has changed since a change began."""
+    present = {it.broker: it.config for it in now}
+    return all(present.get(it.broker) == it.config for it in was)
+
+
+class Place(Protocol[K]):
+    """Topic or group on the brokers where an undo restores it."""
+
+    async def ask(self, broker: str) -> K | None:
+        """Give the present configuration; None without any."""
+
+    async def make(self, broker: str, config: K) -> None:
+        """Create or change it, with changes of attributes."""
+
+    async def use(self, broker: str) -> str:
+        """Say in a word or two that it is used; empty if it never was."""
+
+    async def delete(self, broker: str) -> None:
+        """Delete it."""
+
+
+async def given_back(had: Sequence[Had[K]], place: Place[K], *, apply: bool) -> list[str]:
     """Restore the configurations (``apply``) or preview the changes; give a state for each broker.
 
-    ``ask`` gives the present configuration of a broker; ``make`` sends another one, with changes of attributes.
+    What was not there is only deleted as it was made, and unused.
     """
 
     async def one(it: Had[K]) -> str:
-        now = await ask(it.broker)
+        now = await place.ask(it.broker)
         if now == it.config:
             return "the same"
+        if it.config is None:
+            refused = WAS_CHANGED if now != it.made else await place.use(it.broker)
+            if refused or not apply:
+                return refused or f"would be {DELETED}"
+            await place.delete(it.broker)
+            return DELETED if await place.ask(it.broker) is None else "failed"
         done = "made" if now is None else "changed"
         if not apply:
             return f"would be {done}"
         attributes = _changes(now.attributes if now else {}, it.config.attributes)
-        await make(it.broker, replace(it.config, attributes=attributes))
-        return done if await ask(it.broker) == it.config else "failed"
+        await place.make(it.broker, replace(it.config, attributes=attributes))
+        return done if await place.ask(it.broker) == it.config else "failed"
 
-    return await concurrently(had, one)
+    return [await one(it) for it in had]  # one by one: brokers of a cluster share a route
+
+
+def code_of(states: Iterable[Cell]) -> int:
+    """Give the exit code of an undo by the states of its rows."""
+    return 0 if _NOT_UNDONE.isdisjoint(states) else FAILED
 
 
 def _changes(now: Mapping[str, str], wanted: Mapping[str, str]) -> dict[str, str]:

@@ -369,6 +369,15 @@ class Admin:
             await self.topics.delete_from_name_server(address, topic)
         await self.name_servers.delete(ORDER_NAMESPACE, topic)
 
+    async def delete_topic_on(self, topic: str, broker: str) -> None:
+        """Delete a topic from one broker with its slaves, and from its routes."""
+        info = await self.cluster()
+        for server in servers_in(info):
+            if server.broker == broker:
+                await self.topics.delete_from_broker(server.address, topic)
+        for address in self.name_servers.addresses:
+            await self.topics.delete_routes(address, topic, broker, cluster_with(broker, info) or "")
+
     async def put_order(self, topic: str, value: str, *, whole: bool) -> None:
         """Set the queue count of an ordered topic on one broker (``name:queues``).
 

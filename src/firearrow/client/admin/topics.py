@@ -10,7 +10,7 @@ from firearrow.client.session.answers import usable_route
 from firearrow.errors import TopicNotFound
 from firearrow.message.names import AUTO_CREATE_TOPIC
 from firearrow.wire import fastjson, headers
-from firearrow.wire.bodies import Route, TopicConfig, TopicConfigTable, TopicList
+from firearrow.wire.bodies import QueueData, Route, TopicConfig, TopicConfigTable, TopicList
 from firearrow.wire.codes import RequestCode as Code
 
 if TYPE_CHECKING:  # methods import the bodies of clients, which `topic list` does not need
@@ -61,6 +61,25 @@ class Topics(Part):
             why = f"topic {topic!r} has no route: no broker has registered it"
             raise TopicNotFound(error.code, why, error.address) from None
         return usable_route(found, topic)
+
+    async def delete_routes(self, address: str, topic: str, broker: str, cluster: str) -> None:
+        """Delete the route of a topic to one broker from the name server of this address.
+
+        No request does that. So the routes in the broker's cluster are deleted, and the others registered again.
+        """
+        found = await self.queues_at(address, topic)
+        await self.delete_from_name_server(address, topic, cluster)
+        if others := [queues for queues in found if queues.broker_name != broker]:
+            body = fastjson.dumps(Route(others))
+            await self._calls.call(address, Code.REGISTER_TOPIC_IN_NAMESRV, headers.TopicHeader(topic), body)
+
+    async def queues_at(self, address: str, topic: str) -> list[QueueData]:
+        """Give the queues of a topic on each broker, as the name server of this address knows them."""
+        try:
+            found = await self._calls.read(address, Code.GET_ROUTEINFO_BY_TOPIC, Route, headers.RouteHeader(topic))
+        except TopicNotFound:
+            return []
+        return found.queue_datas
 
     async def names(self) -> list[str]:
         """List the names of all topics that a name server knows, in its order."""
