@@ -8,7 +8,7 @@ from queue import Queue
 
 import pytest
 
-from firearrow.client.blocking import PushConsumer
+from firearrow.client.blocking import PullConsumer, PushConsumer
 from firearrow.client.message import Message
 from tests.cli.shell import Shell
 
@@ -81,6 +81,24 @@ def test_a_group_gets_what_another_has(billing: Shell) -> None:
     assert moved(billing.rows(*words)) == [(None, 1, "would be moved"), (None, 2, "would be moved")]
     assert moved(billing.rows(*words, "--apply")) == [(None, 1, "moved"), (None, 2, "moved")]
     assert offsets(billing, "archive") == [1, 2]
+
+
+def starts(shell: Shell, group: str) -> list[int | None]:
+    """Where a consumer of a group would begin."""
+    with PullConsumer(shell.cluster.name_server, group=group) as consumer:
+        return [consumer.committed(queue) for queue in consumer.queues("orders")]
+
+
+def test_an_undo_removes_offsets_that_were_not_there(billing: Shell) -> None:
+    billing.cluster.create_group("archive")
+    billing.rows("offset", "reset", "archive", "orders", "--to", "latest", "--apply", "--undo-file", "undo.json")
+    assert offsets(billing, "archive") == [3, 3]
+    undo = ["offset", "undo", "undo.json"]
+    assert moved(billing.rows(*undo)) == [(3, None, "would be removed")] * 2
+    assert moved(billing.rows(*undo, "--apply", "--undo-file", "again.json")) == [(3, None, "removed")] * 2
+    assert starts(billing, "archive") == starts(billing, "another-new-one") == [0, 0]
+    billing.rows("offset", "undo", "again.json", "--apply")
+    assert offsets(billing, "archive") == [3, 3]
 
 
 def test_consumers_that_are_online_go_on_there(billing: Shell) -> None:

@@ -30,6 +30,8 @@ from firearrow.wire.codes import ResponseCode
 GET: Final = ("group", "topic", "broker", "queueId", "offset", "endOffset", "lag", "consumedAt")
 EARLIEST: Final = "earliest"
 LATEST: Final = "latest"
+NO_OFFSET: Final = -1
+"""Offset that a broker takes as none."""
 
 InTopic = Annotated[str | None, valued("NAME", "in this topic (default: all)", names_of="topics")]
 OnBroker = Annotated[str | None, valued("NAME", "on this broker (default: all)")]
@@ -158,7 +160,7 @@ async def undo(
 ) -> int:
     """Reset a group to its offsets before a reset."""
     undone = read_undo(file, OffsetUndo)
-    after = {it.queue: it.before for it in undone.offsets if it.before is not None}
+    after = {it.queue: NO_OFFSET if it.before is None else it.before for it in undone.offsets}
     async with cluster.admin() as admin:
         return await _show_moved(admin, undone.group, after, apply, undo_file, output)
 
@@ -234,7 +236,7 @@ async def carry_out(admin: Admin, group: str, moves: Sequence[Move], *, apply: b
     addresses = await addresses_of(admin, {move.broker for move in moves})
     await _require_known(admin, group, addresses)
     if not apply:
-        return _table(group, moves, ["would be moved"] * len(moves), PREVIEW)
+        return _table(group, moves, [f"would be {done_of(move)}" for move in moves], PREVIEW)
     undo = OffsetUndo(group=group, offsets=list(moves), **circumstances(admin))
     path = write_undo(undo_file, group, undo)
 
@@ -250,9 +252,18 @@ async def carry_out(admin: Admin, group: str, moves: Sequence[Move], *, apply: b
     return _table(group, moves, states, note)
 
 
+def done_of(move: Move) -> str:
+    """Give the state of a move that is made."""
+    return "removed" if move.after == NO_OFFSET else "moved"
+
+
 def state_of(move: Move, now: int | None) -> str:
-    """Give the state of a move; online consumers may have gone on from there already."""
-    return "failed" if now == move.before != move.after else "moved"
+    """Give the state of a move; online consumers may have gone on from there already.
+
+    Brokers report an offset that is removed as 0, if the group has another offset of the topic.
+    """
+    failed = bool(now) if move.after == NO_OFFSET else now == move.before != move.after
+    return "failed" if failed else done_of(move)
 
 
 async def _require_known(admin: Admin, group: str, addresses: Mapping[str, str]) -> None:
@@ -274,7 +285,7 @@ async def move_all(admin: Admin, group: str, moves: Sequence[Move], addresses: M
         address = addresses[move.broker]
         try:
             await admin.offsets.commit(address, group, move.queue, move.after)
-            if online:  # without a notice they go on from their own offset
+            if online and move.after != NO_OFFSET:  # without a notice they go on from their own offset
                 await admin.offsets.reset_queue(address, group, move.topic, move.queue_id, move.after)
         except (OSError, FirearrowError) as error:
             return error
@@ -297,8 +308,9 @@ async def _is_online(admin: Admin, group: str, addresses: Sequence[str]) -> bool
 
 
 def _table(group: str, moves: Sequence[Move], states: Sequence[str], note: str) -> Table:
-    rows: list[list[Cell]] = [
-        [group, move.topic, move.broker, move.queue_id, move.before, move.after, move.after - (move.before or 0), state]
-        for move, state in zip(moves, states, strict=True)
-    ]
+    rows: list[list[Cell]] = []
+    for move, state in zip(moves, states, strict=True):
+        before, after = move.before, None if move.after == NO_OFFSET else move.after
+        where = (group, move.topic, move.broker, move.queue_id)
+        rows.append([*where, before, after, (after or 0) - (before or 0), state])
     return Table("Offsets", COLUMNS, rows, note)
