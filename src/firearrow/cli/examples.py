@@ -130,6 +130,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
     "firearrow cluster list": ("firearrow cluster list --context production",),
     "firearrow cluster drain": ("firearrow cluster drain broker-b --deadline 600",),
     "firearrow cluster undrain": ("firearrow cluster undrain broker-b",),
+    "firearrow cluster undo": ("firearrow cluster undo undo.json --apply",),
     "firearrow cluster restart": ("firearrow cluster restart", "firearrow cluster restart broker-b --deadline 30"),
     "firearrow lite": ("firearrow lite list",),
     "firearrow lite list": ("firearrow lite list --json",),
@@ -167,6 +168,7 @@ EXAMPLES: Final[Mapping[str, tuple[str, ...]]] = {
         "firearrow replica elect 10.0.0.2:10911",
         "firearrow replica elect 10.0.0.2:10911 --apply",
     ),
+    "firearrow replica undo": ("firearrow replica undo firearrow-undo-broker-a-20260131T080000Z.json --apply",),
     "firearrow config": ("firearrow config get 'flush*'", "firearrow config set fileReservedTime=48 --all-brokers"),
     "firearrow config explain": (
         "firearrow config explain 'flush*' --broker broker-a",

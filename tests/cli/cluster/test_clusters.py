@@ -62,6 +62,20 @@ def test_nobody_sends_to_a_drained_broker_until_it_is_in_use_again(pair: Shell) 
     assert perms(name_server) == {"broker-a": 6, "broker-b": 6}
 
 
+def test_a_broker_that_was_given_back_is_taken_out_of_use_again(pair: Shell, tmp_path: Path) -> None:
+    name_server, kept = pair.cluster.name_server, tmp_path / "undo.json"
+    words = ("cluster", "undrain", "broker-a", "--undo-file", str(kept))
+    pair.rows(*words)
+    assert not kept.exists()  # it was in use
+    pair.rows("cluster", "drain", "broker-a", *SOON)
+    pair.rows(*words)
+    undo = ("cluster", "undo", str(kept))
+    assert pair.rows(*undo)[0]["state"] == "would be out of use"
+    assert perms(name_server) == {"broker-a": 6, "broker-b": 6}
+    assert pair.rows(*undo, "--apply")[0]["state"] == "out of use"
+    assert perms(name_server) == {"broker-a": 4, "broker-b": 6}
+
+
 def test_a_name_server_that_is_gone_keeps_a_broker_out_of_use_at_no_other(pair: Shell) -> None:
     name_server = pair.cluster.name_server
     pair.rows("cluster", "drain", "broker-a", *SOON)

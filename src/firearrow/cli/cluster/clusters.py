@@ -9,7 +9,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Final
+from typing import Annotated, Final
 
 from firearrow.cli import INTERRUPTED, INTERRUPTED_LINE
 from firearrow.cli.cluster.brokers import rate_of, runtime_or_none
@@ -21,22 +21,30 @@ from firearrow.cli.cluster.draining import (
     boot,
     check_others,
     drain,
+    empty,
     fill,
     filled_if_it_fails,
+    is_drained,
     one_master,
 )
-from firearrow.cli.cluster.masters import masters_in, named
+from firearrow.cli.cluster.masters import PREVIEW, Apply, masters_in, named
 from firearrow.cli.cluster.options import ANY, Broker, ClusterOptions
+from firearrow.cli.cluster.undo import FromFile, Undo, circumstances, read_undo, write_undo
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import FAILED
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
+from firearrow.cli.parameters import valued
 from firearrow.cli.serving.brokerprocesses import read_control
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
 from firearrow.errors import ConfigError
 from firearrow.wire.bodies import MASTER_ID
+
+UndrainUndoFile = Annotated[
+    Path | None, valued("FILE", "undo file to write, if the broker was drained (default: none; `drain` goes back)")
+]
 
 COLUMNS: Final = ("cluster", "brokers", "masters", "slaves", "topics", "putRate", "getRate")
 
@@ -101,12 +109,38 @@ async def drain_broker(
 
 
 @app.command("undrain")
-async def undrain_broker(broker: Broker, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> None:
+async def undrain_broker(
+    broker: Broker, /, *, undo_file: UndrainUndoFile = None, cluster: ClusterOptions = ANY, output: Output = PLAIN
+) -> None:
     """Let clients send to a drained broker again."""
     async with cluster.admin() as admin:
         master = one_master(named(await admin.cluster(), broker))
+        if undo_file is not None and await is_drained(admin, master.broker):
+            write_undo(undo_file, master.broker, DrainUndo(broker=master.broker, **circumstances(admin)))
         await fill(admin, master.broker)
     output.show(Table("Drained", DRAINED[:3], [[master.broker, master.address, "in use"]]))
+
+
+class DrainUndo(Undo, frozen=True, kw_only=True, tag="cluster"):
+    """The file: the broker that was out of use."""
+
+    broker: str
+
+
+@app.command("undo")
+async def undo(
+    file: FromFile, /, *, apply: Apply = False, cluster: ClusterOptions = ANY, output: Output = PLAIN
+) -> None:
+    """Stop sends to a broker again that `undrain` has given back, without a wait for its consumers."""
+    undone = read_undo(file, DrainUndo)
+    async with cluster.admin() as admin:
+        info = await admin.cluster()
+        master = one_master(named(info, undone.broker))
+        check_others(info, master)
+        if apply:
+            await empty(admin, master.broker)
+    row: list[Cell] = [master.broker, master.address, "out of use" if apply else "would be out of use"]
+    output.show(Table("Drained", DRAINED[:3], [row], note="" if apply else PREVIEW))
 
 
 @app.command("restart")

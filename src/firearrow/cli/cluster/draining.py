@@ -23,8 +23,8 @@ from firearrow.cli.parameters import WrongValue, in_seconds, options, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import RegisteredBroker
 from firearrow.errors import BrokerError, ConfigError, FirearrowError
-from firearrow.message.names import is_system_group
-from firearrow.wire.bodies import MASTER_ID, ClusterInfo
+from firearrow.message.names import SELF_TEST_TOPIC, is_system_group
+from firearrow.wire.bodies import MASTER_ID, PERM_WRITE, ClusterInfo
 
 LOOK_SECONDS: Final = 1.0
 ROUTE_SECONDS: Final = 35.0
@@ -100,8 +100,7 @@ async def drain(admin: Admin, master: RegisteredBroker, how: DrainOptions, tell:
     time = asyncio.get_running_loop().time
     began, puts, told = time(), "", ""
     while True:
-        for name_server in admin.name_servers.addresses:
-            await admin.name_servers.wipe_write_perm(name_server, master.broker)
+        await empty(admin, master.broker)
         before, puts = puts, await _puts(admin, master)
         left = Left(await _lags(admin, master), puts != before)
         waited = time() - began
@@ -111,6 +110,21 @@ async def drain(admin: Admin, master: RegisteredBroker, how: DrainOptions, tell:
             told = str(left)
             tell(f"{master.broker}: {told}")
         await asyncio.sleep(min(LOOK_SECONDS, max(how.route_seconds - waited, 0.05)))
+
+
+async def is_drained(admin: Admin, broker: str) -> bool:
+    """Tell whether a name server has taken the write permission of a broker, whose every topic loses it."""
+    for name_server in admin.name_servers.addresses:
+        queues = await admin.topics.queues_at(name_server, SELF_TEST_TOPIC)
+        if any(it.broker_name == broker and not it.perm & PERM_WRITE for it in queues):
+            return True
+    return False
+
+
+async def empty(admin: Admin, broker: str) -> None:
+    """Stop sends to a broker, without a wait."""
+    for name_server in admin.name_servers.addresses:
+        await admin.name_servers.wipe_write_perm(name_server, broker)
 
 
 async def fill(admin: Admin, broker: str) -> None:

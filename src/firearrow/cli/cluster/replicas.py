@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Annotated, Final, NamedTuple
 
 from firearrow.cli.cluster.masters import PREVIEW, Apply, OfCluster
 from firearrow.cli.cluster.options import ANY, ClusterOptions
+from firearrow.cli.cluster.undo import FromFile, Undo, UndoFile, circumstances, read_undo, refusable, write_undo
 from firearrow.cli.commands import CommandGroup
-from firearrow.cli.failures import NothingFound, sentence
+from firearrow.cli.failures import FAILED, NothingFound, sentence
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, as_moment
 from firearrow.cli.parameters import Parameter, WrongOptions, valued
@@ -29,6 +31,8 @@ LIST: Final = (
 SETS: Final = ("broker", "master", "masterEpoch", "setEpoch", "inSync", "notInSync", "state")
 CONTROLLERS: Final = ("controller", "state", "controllerGroup", "role", "leader", "peers", "reason")
 ELECT: Final = ("broker", "before", "after", "epoch", "state")
+NOT_IN_SYNC: Final = "not in sync"
+NOT_ALIVE: Final = "not alive"
 NONE: Final = "No broker names controllers: a master that fails is replaced by nobody."
 
 OfController = Annotated[
@@ -249,28 +253,82 @@ async def elect(
     *,
     controller: OfController = None,
     apply: Apply = False,
+    undo_file: UndoFile = None,
     cluster: ClusterOptions = ANY,
     output: Output = PLAIN,
 ) -> None:
     """Make a replica the master of its name; the controllers refuse one that is not in sync."""
     async with cluster.admin() as admin:
-        controllers = await _controllers(admin, controller)
-        if not controllers:
-            raise WrongOptions(f"{NONE} Name one by --controller")
-        servers = servers_in(await admin.cluster())
-        sets = await _sets(admin, controllers, [server.broker for server in servers])
-        name, info, chosen = _replica(sets, replica)
-        row: list[Cell] = [name, info.master_address]
-        if info.master_address == replica:
-            output.show(Table("Master", ELECT, [[*row, replica, info.master_epoch, "the same"]]))
-            return
-        if not apply:
-            output.show(Table("Master", ELECT, [[*row, replica, None, "would be elected"]], PREVIEW))
-            return
+        output.show(await _elected(admin, replica, await _controllers(admin, controller), undo_file, apply=apply))
+
+
+@app.command("undo")
+async def undo(
+    file: FromFile,
+    /,
+    *,
+    apply: Apply = False,
+    undo_file: UndoFile = None,
+    cluster: ClusterOptions = ANY,
+    output: Output = PLAIN,
+) -> int:
+    """Make the replica the master again that was it before an election, if it is in sync."""
+    undone = read_undo(file, ReplicaUndo)
+    async with cluster.admin() as admin:
+        table = await _elected(admin, undone.master, undone.controllers, undo_file, apply=apply, must_be_in_sync=True)
+    output.show(table)
+    return FAILED if {NOT_IN_SYNC, NOT_ALIVE} & set(table.values("state")) else 0
+
+
+class ReplicaUndo(Undo, frozen=True, kw_only=True, tag="replica"):
+    """The file: the address of the former master, and the controllers that elect."""
+
+    master: str
+    controllers: list[str]
+
+
+async def _elected(
+    admin: Admin,
+    replica: str,
+    controllers: Sequence[str],
+    undo_file: Path | None,
+    *,
+    apply: bool,
+    must_be_in_sync: bool = False,
+) -> Table:
+    """Elect a replica, or preview that."""
+    if not controllers:
+        raise WrongOptions(f"{NONE} Name one by --controller")
+    servers = servers_in(await admin.cluster())
+    names = [server.broker for server in servers]
+    name, info, chosen = _replica(await _sets(admin, controllers, names), replica)
+    row: list[Cell] = [name, info.master_address]
+    if info.master_address == replica:
+        return Table("Master", ELECT, [[*row, replica, info.master_epoch, "the same"]])
+    if must_be_in_sync and (refused := _refused(info, chosen)):
+        return Table("Master", ELECT, [[*row, replica, None, refused]])
+    if not apply:
+        return Table("Master", ELECT, [[*row, replica, None, "would be elected"]], PREVIEW)
+    path, note = None, ""
+    if info.master_address is not None:
+        undo = ReplicaUndo(master=info.master_address, controllers=list(controllers), **circumstances(admin))
+        path = write_undo(undo_file, name, undo)
+        note = f"`firearrow replica undo {path}` goes back, once {info.master_address} is in sync."
+
+    async def is_as_before() -> bool:
+        return (await _sets(admin, controllers, names))[name].master_epoch == info.master_epoch
+
+    async with refusable(path, is_as_before):
         of_cluster = next(server.cluster for server in servers if server.broker == name)
         elected = await admin.controllers.elect(controllers[0], of_cluster, name, chosen.broker_id)
-    back = f"`firearrow replica elect {info.master_address} --apply` goes back, once it is in sync."
-    output.show(Table("Master", ELECT, [[*row, elected.address, elected.epoch, "elected"]], back))
+    return Table("Master", ELECT, [[*row, elected.address, elected.epoch, "elected"]], note)
+
+
+def _refused(info: ReplicasInfo, chosen: ReplicaIdentity) -> str:
+    """Say why a replica can't be the master; empty if it can."""
+    if chosen not in info.in_sync_replicas:
+        return NOT_IN_SYNC
+    return "" if chosen.alive else NOT_ALIVE
 
 
 def _replica(sets: Mapping[str, ReplicasInfo], address: str) -> tuple[str, ReplicasInfo, ReplicaIdentity]:
