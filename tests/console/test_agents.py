@@ -59,6 +59,8 @@ def test_reads_and_previews(cluster: BlockingCluster, tmp_path: Path) -> None:
             assert (ok, why) == (False, "changes are not allowed: `firearrow mcp --allow-changes` allows them")
             ok, why = await call(session, "topic_show", topic="by-agent")
             assert (ok, why) == (False, "there is no topic 'by-agent'")
+            ok, found = await call(session, "message_send", topic="orders", body="x")
+            assert "A message that is sent stays" in found["notes"][0]
             ok, why = await call(session, "message_send", topic="orders", body="x", file="/etc/passwd")
             assert not ok
 

@@ -9,8 +9,10 @@ import httpx
 import pytest
 
 from firearrow.console.changes import ChangeLog
+from firearrow.console.operations import LASTING, OPERATIONS, parser_of
 from firearrow.testing import BlockingCluster
 from tests.broker.fakes import HandClock
+from tests.client.diagnosis.sending import send
 from tests.console.conftest import post, token, undo_of
 
 
@@ -38,6 +40,46 @@ def test_a_topic_is_made_changed_and_restored(browser: httpx.Client) -> None:
     assert log.count("topic create") == 2
     assert log.count("topic undo") == 1
     assert "local" in log
+
+
+@pytest.mark.parametrize(("noun", "field"), [("topic", "topic"), ("group", "name")])
+def test_what_was_made_is_deleted_by_its_undo(browser: httpx.Client, noun: str, field: str) -> None:
+    shown = f"/cluster/api/{noun}-show?{field}=unused"
+    undo = undo_of(post(browser, f"/do/{noun}-create", "apply", **{field: "unused"}))
+    assert "would be deleted" in browser.get(f"/cluster{undo}").text
+    assert browser.get(shown).status_code == 200
+    assert "deleted" in post(browser, undo, "apply").text
+    assert browser.get(shown).status_code == 404
+
+
+def test_a_topic_that_is_in_use_is_not_deleted_by_an_undo(browser: httpx.Client, cluster: BlockingCluster) -> None:
+    undo = undo_of(post(browser, "/do/topic-create", "apply", topic="in-use"))
+    send(cluster.name_server, "in-use", 1)
+    assert "has messages" in browser.get(f"/cluster{undo}").text
+    assert "not all of it was done" in post(browser, undo, "apply").text
+    assert queues(browser, "in-use") == 8
+    assert "has messages" in browser.get("/cluster/changes").text
+
+
+def test_each_change_has_an_undo_or_says_why_it_has_none() -> None:
+    for operation in OPERATIONS.values():
+        writes_file = any(action.dest == "undo_file" for action in parser_of(operation).arguments)
+        assert operation.changes == (writes_file or operation.lasting != ""), operation.words
+        assert not (writes_file and operation.lasting), operation.words
+        if writes_file:
+            assert operation.undo.takes_file, operation.words
+    assert LASTING.keys() <= {operation.words for operation in OPERATIONS.values()}
+
+
+def test_a_change_that_stays_says_so_before_and_after(browser: httpx.Client) -> None:
+    reason = "A message that is sent stays: consumers may read it at once."
+    given = {"topic": "orders", "body": "x"}
+    preview = post(browser, "/do/message-send", "preview", **given)
+    assert preview.text.count(reason) == 1
+    done = post(browser, "/do/message-send", "apply", **given)
+    assert done.text.count(reason) == 1
+    assert "/undo/" not in done.text
+    assert reason in browser.get("/cluster/changes").text
 
 
 def test_offsets_are_moved_and_moved_back(browser: httpx.Client, cluster: BlockingCluster) -> None:

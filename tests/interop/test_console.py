@@ -228,7 +228,7 @@ def test_10_offsets_are_moved_and_moved_back(visitor: Visitor) -> None:
     expect(page.get_by_role("row").filter(has_text="offset undo")).to_have_count(1)
 
 
-def test_17_a_topic_is_made_and_deleted(visitor: Visitor) -> None:
+def test_17_a_topic_is_made_and_deleted(visitor: Visitor, served_cluster: Server) -> None:
     page = visitor.goes("Topics", "New topic")
     page.locator("main [name=topic]").fill("brand-new")
     page.locator("main [name=queues]").fill("3")
@@ -236,6 +236,13 @@ def test_17_a_topic_is_made_and_deleted(visitor: Visitor) -> None:
     page.get_by_role("button", name="Apply").click()
     expect(page.get_by_text("done", exact=True)).to_be_visible()
     assert visitor.clicks == 3
+    page.get_by_role("link", name="Undo").click()
+    expect(page.locator("#outcome")).to_contain_text("would be deleted")
+    page.get_by_role("button", name="Undo it").click()
+    expect(page.get_by_text("done", exact=True)).to_be_visible()
+    known = rows("topic", "list", "-n", served_cluster.namesrv)
+    assert "brand-new" not in {it["topic"] for it in known}
+    command("topic", "create", "brand-new", "-n", served_cluster.namesrv)
     page = visitor.goes("Topics", "brand-new", "Delete")
     expect(page.get_by_text("Messages can't be brought back")).to_be_visible()
     page.get_by_role("button", name="Apply").click()

@@ -14,6 +14,7 @@ from firearrow.console.app import Console
 from firearrow.console.changes import ChangeLog
 from firearrow.console.clusters import Clusters
 from tests.console.conftest import served
+from tests.controllerscript import WITHIN_S
 from tests.interop.controllers import (
     Controllers,
     OriginalBroker,
@@ -24,6 +25,7 @@ from tests.interop.controllers import (
     wait_for_state,
 )
 from tests.interop.visitors import rows, started_chromium, visiting
+from tests.interop.waiting import wait_until
 from tests.net.background import in_thread
 
 pytestmark = pytest.mark.slow
@@ -71,4 +73,10 @@ def test_21_another_master_is_elected(
         page = visitor.goes("Replicas")
         row = page.locator("section").first.get_by_role("row").filter(has_text=slave)
         expect(row).to_contain_text("master", timeout=90_000)
-        visitor.check()
+        wait_until(lambda: master in rows("replica", "sets", "-n", namesrv)[0]["inSync"], WITHIN_S, "the former master")
+        visitor.goes("Changes").get_by_role("row").filter(has_text="replica elect").get_by_role("link").last.click()
+        expect(page.locator("#outcome")).to_contain_text("would be elected")
+        page.get_by_role("button", name="Undo it").click()
+        expect(page.get_by_text("done", exact=True)).to_be_visible()
+        [known] = rows("replica", "sets", "-n", namesrv)
+        assert (known["master"], known["masterEpoch"]) == (master, 3)

@@ -41,8 +41,14 @@ async def apply(
         changes.failed(log, f"ended by {type(error).__name__}")
         raise
     if ran.code:
-        changes.failed(log, "; ".join(table.note for table in ran.tables))
+        changes.failed(log, _reason(ran))
     else:
         changes.done(log)
     await cluster.sampler.look()
     return Applied(log, ran)
+
+
+def _reason(ran: Ran) -> str:
+    """Give the states of the rows of a change that has failed, or else its notes."""
+    states = [str(state) for table in ran.tables if "state" in table.columns for state in table.values("state")]
+    return "; ".join(dict.fromkeys(states) or (table.note for table in ran.tables))

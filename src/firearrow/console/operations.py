@@ -57,6 +57,11 @@ class Operation(NamedTuple):
         return OPERATIONS[f"{self.words.partition(' ')[0]}-undo"]
 
     @property
+    def lasting(self) -> str:
+        """Sentence that says why there is no undo; empty with one."""
+        return LASTING.get(self.words, "")
+
+    @property
     def takes_file(self) -> bool:
         """Tell whether it reads an undo file, so that only the page of a change can run it."""
         return self.words.endswith(" undo")
@@ -84,13 +89,30 @@ OPERATIONS: Final[Mapping[str, Operation]] = {
             for words in (
                 "topic create", "topic delete", "topic undo", "group create", "group delete", "group undo",
                 "message send", "message resend", "offset seek", "offset reset", "offset clone", "offset undo",
-                "dlq resend", "config set", "config undo", "cluster undrain", "client consume",
-                "message recall", "transaction resume", "replica elect", "user create", "user delete",
-                "user undo", "acl allow", "acl deny", "acl remove", "acl undo",
+                "dlq resend", "config set", "config undo", "cluster undrain", "cluster undo", "client consume",
+                "message recall", "transaction resume", "replica elect", "replica undo", "user create",
+                "user delete", "user undo", "acl allow", "acl deny", "acl remove", "acl undo",
             )
         ),
     )
 }  # fmt: skip
+
+
+_AGAIN: Final = "An undo can't be undone, but the change that it has undone can be made again."
+LASTING: Final[Mapping[str, str]] = {
+    "message send": (
+        "A message that is sent stays: consumers may read it at once. "
+        "A delayed one can be recalled until it is due, by the recall handle of its send."
+    ),
+    "message resend": "A message that is sent again stays: consumers may read it at once.",
+    "dlq resend": "A message that is sent again stays: consumers may read it at once.",
+    "message recall": "A recall stays: the broker has dropped the message, and only a new one can take its place.",
+    "transaction resume": "A check can't be taken back: the producer's answer commits or discards the message.",
+    "client consume": "No broker can take back what a consumer has done with a message.",
+    **dict.fromkeys(("topic undo", "group undo", "user undo", "acl undo"), _AGAIN),
+    "cluster undo": "To have clients send to the broker again, undrain it once more.",
+}
+"""Why changes have no undo, by the words of their commands."""
 
 
 class Field(NamedTuple):
@@ -205,7 +227,7 @@ async def run(
     elif "preview" in given:
         given["preview"] = not applies
     elif operation.changes and not applies:
-        return Ran([_intention(operation, values)], 0)
+        return Ran(_with_warning(operation, [_intention(operation, values)]), 0)
     if "lake" in given:
         given["lake"] = cluster.lake
     if "undo_file" in given:
@@ -214,7 +236,15 @@ async def run(
     assert function is not None, "an operation is a command"
     code = function(*bound.args, **bound.kwargs)
     code = await code if isawaitable(code) else code
-    return Ran(captured.shown(), code or 0)
+    return Ran(captured.shown() if applies else _with_warning(operation, captured.shown()), code or 0)
+
+
+def _with_warning(operation: Operation, tables: Sequence[Table]) -> Sequence[Table]:
+    """Say above a preview why the change will have no undo."""
+    if not operation.lasting:
+        return tables
+    first, *others = tables
+    return [first._replace(note=f"{first.note} {operation.lasting}".strip()), *others]
 
 
 def words_of(parser: CommandParser, values: Values) -> list[str]:

@@ -53,7 +53,10 @@ LINKS: Final[Mapping[str, Callable[[Row, str], str | None]]] = {
 
 STATES: Final[Mapping[str, str]] = {
     "ok": "good", "online": "good", "sent": "good", "moved": "good", "changed": "good", "made": "good",
+    "elected": "good", "removed": "good",
     "warning": "warn", "unknown": "warn", "different": "warn", "parked": "warn",
+    "has messages": "warn", "has clients": "warn", "has offsets": "warn", "was changed since": "warn",
+    "not in sync": "warn", "not alive": "warn",
     "critical": "bad", "failed": "bad", "offline": "bad", "deleted": "bad",
 }  # fmt: skip
 STATE_COLUMNS: Final = frozenset({"level", "state"})

@@ -18,6 +18,7 @@ from firearrow.console.applying import apply
 from firearrow.console.changes import LoggedChange
 from firearrow.console.forms import first, form_of, grouped
 from firearrow.console.operations import (
+    LASTING,
     OPERATIONS,
     SECRET,
     Field,
@@ -33,7 +34,7 @@ from firearrow.console.operations import (
 from firearrow.console.page import Declared, Page, View
 from firearrow.errors import FirearrowError
 
-LOG: Final = ("at", "user", "operation", "values", "state", "reason", "change")
+LOG: Final = ("at", "user", "operation", "values", "state", "reason", "change", "note")
 STEP: Final = "step"
 APPLY: Final = "apply"
 
@@ -179,6 +180,7 @@ async def changes(view: View) -> Page:
             it.state,
             it.reason or None,
             it.id if it.undo else None,
+            None if it.undo else LASTING.get(it.operation),
         ]
         for it in view.changes.newest()
         if it.cluster == view.cluster.name
