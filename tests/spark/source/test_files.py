@@ -38,11 +38,11 @@ EXAMPLES = settings.default.max_examples // 2 if settings.default else 50
 WITH_MAP = MESSAGES.set(MESSAGES.get_field_index("properties"), pa.field("properties", PROPERTIES_MAP))
 
 
-@pytest.fixture(scope="module", autouse=True, params=[0, 1 << 50], ids=["by-queues", "by-log"])
+@pytest.fixture(scope="module", autouse=True, params=[0, 1 << 50], ids=["opened", "carried"])
 def in_both_ways(request: pytest.FixtureRequest) -> Iterator[None]:
-    """Tasks open their queues, or look for the entries in the log."""
+    """Tasks open their queues, or carry the entries."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(shortqueues, "QUEUE_BYTES", request.param)
+        patch.setattr(shortqueues, "OPENING", request.param)
         yield
 
 
@@ -502,6 +502,8 @@ def test_entries_that_repeat_the_next_message_count_once(tmp_path: Path) -> None
     path.write_bytes(data[:20] + data[40:60] + data[40:])
     for split in ("1", "1m"):
         assert [row["queueOffset"] for row in by_place(read(root, splitBytes=split))] == [0, 2, 3, 4]
+        stops = json.dumps({"T": {logs.BROKER: {"0": 2}}})
+        assert [row["queueOffset"] for row in read(root, splitBytes=split, endingOffsets=stops)] == [0]
 
 
 def test_lmqs_are_read_where_they_are_named(tmp_path: Path) -> None:

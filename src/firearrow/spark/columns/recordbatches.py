@@ -25,7 +25,7 @@ from firearrow.spark.columns.messages import BatchTooLarge, MessageColumns, Unde
 from firearrow.spark.columns.textcolumns import Texts
 from firearrow.spark.options import Choice, Options
 from firearrow.spark.planning.commitlogorder import EntriesInOrder, Wanted
-from firearrow.spark.planning.logentries import Part
+from firearrow.spark.planning.shortqueues import Part
 from firearrow.spark.planning.stores import Store
 from firearrow.spark.source.filters import PushedFilters
 from firearrow.store.reading.storage import StoreFile

@@ -9,7 +9,7 @@ Stores of a million queues and 100,000 files are possible (docs/scale.md). A que
 not before: a process may map 65,530 files. It goes directly from one task with its messages to the next. So the cost
 grows with the queues and the parts, not with their product. The places of short queues are kept from the first look, as
 many as `KEPT_MAX`: with few messages in each queue, most of the time goes into opening them. A task of very many of
-these need not open them again (``firearrow.spark.planning.logentries``).
+these gets the entries along (``firearrow.spark.planning.shortqueues``).
 """
 
 from __future__ import annotations
@@ -22,11 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.client.queues import Span
-from firearrow.message.names import is_lmq
-from firearrow.spark.planning.logentries import Part
-from firearrow.spark.planning.shortqueues import Places, ShortQueues, Task
+from firearrow.spark.planning.shortqueues import Part, Places, ShortQueues, Task, entry_bytes_min
 from firearrow.store.reading.batchqueues import BatchQueue
 from firearrow.store.reading.entries import Queue, QueueKey
+from firearrow.store.scan import Ints
 
 OpenQueue = Callable[[QueueKey], Queue]
 
@@ -46,7 +45,7 @@ class Looks:
     def __init__(self, open_queue: OpenQueue) -> None:
         self.open: Final = open_queue
         self._kept: dict[QueueKey, tuple[Span, Places]] = {}
-        self._batches: set[QueueKey] = set()
+        self._unlike: set[QueueKey] = set()
         self._room = KEPT_MAX
 
     def keep(self, key: QueueKey, span: Span, queue: Queue) -> None:
@@ -57,7 +56,7 @@ class Looks:
         self._kept[key] = span, places
         self._room -= len(places.size) + _KEPT_OF_QUEUE
         if isinstance(queue, BatchQueue):
-            self._batches.add(key)
+            self._unlike.add(key)
 
     def kept(self, key: QueueKey, span: Span) -> Places | None:
         """The entries of a span if they are kept."""
@@ -66,20 +65,34 @@ class Looks:
             return places
         if not known.start <= span.start <= span.end <= known.end:
             return None
-        rows = slice(*places.queue_offset.searchsorted(span).tolist())
-        return Places(*(column[rows] for column in places))
+        first, end = places.queue_offset.searchsorted(span).tolist()
+        self._compare(key, places.place[first:end], places.place[end : end + 1])
+        return Places(*(column[first:end] for column in places))
 
     def short(self, key: QueueKey, span: Span) -> Places | None:
         """All entries of a short span; None for a long one, or if too many are kept already."""
         found = self.kept(key, span)
         if found is None and span.end - span.start <= min(SHORT_MAX, self._room):
-            self.keep(key, span, self.open(key))
+            queue = self.open(key)
+            self.keep(key, span, queue)
             found = self.kept(key, span)
+            assert found is not None, "there was room for it"
+            self._compare(key, found.place, queue.entries(span.end, span.end + 1).physical_offset)
         return found
 
+    def _compare(self, key: QueueKey, places: Ints, following: Ints) -> None:
+        """Note a queue whose span ends with a lost message: its entry repeats the following one."""
+        if len(places) and len(following) and places[-1] == following[0]:
+            self._unlike.add(key)
+
+    @property
+    def kept_queues(self) -> int:
+        """Number of queues whose entries are kept."""
+        return len(self._kept)
+
     def is_unlike(self, key: QueueKey) -> bool:
-        """Tell whether the records of a short queue are not as its entries."""
-        return key in self._batches or is_lmq(key[0])
+        """Tell whether the entries of a kept queue are not those of one message each."""
+        return key in self._unlike
 
     def every(self, step: int, key: QueueKey, span: Span, start: int) -> Places:
         """Every ``step``-th entry of a span from an offset on."""
@@ -130,12 +143,13 @@ def _cut_queue(looks: Looks, key: QueueKey, span: Span, bounds: Sequence[int]) -
 def _boundaries(looks: Looks, spans: Sequence[tuple[QueueKey, Span]], split_bytes: int, splits_min: int) -> list[int]:
     """Physical offsets that cut the wanted messages into pieces of about equal size."""
     step = max(1, sum(span.end - span.start for _, span in spans) // SAMPLES_MAX)
+    weight_min = entry_bytes_min(looks.kept_queues, split_bytes)
     while True:
         samples = [(entries.place, entries.size) for entries in _samples(looks, spans, step)]
         if not samples:
             return []
         place, size = map(np.concatenate, zip(*samples, strict=True))
-        weight = size * step
+        weight = np.maximum(size, weight_min) * step
         count = max(min(-(-(int(weight.sum()) - split_bytes // _OVER) // split_bytes), TASKS_MAX), splits_min)
         if step == 1 or len(place) >= count:
             break

@@ -25,8 +25,8 @@ from firearrow.spark.columns.recordbatches import Batches, Parts, QueueBatches
 from firearrow.spark.options import Options, Range
 from firearrow.spark.planning import splits
 from firearrow.spark.planning.commitlogorder import NOTHING_WANTED, EntriesInOrder, Wanted
-from firearrow.spark.planning.logentries import LogEntries, Part, entries_in_log
 from firearrow.spark.planning.losses import lost
+from firearrow.spark.planning.shortqueues import CarriedEntries, Part
 from firearrow.spark.planning.stores import Store, StoredTimes, last_place, open_stores
 from firearrow.spark.planning.stretches import LogStretch, walk
 from firearrow.spark.source.filters import PushedFilters
@@ -61,7 +61,7 @@ class QueuePartition(InputPartition):
     broker: str
     parts: list[Part]
     extent: Extent | None = None  # the undispatched part of the log
-    log: LogEntries | None = None  # shows the entries of the first parts, perhaps
+    carried: CarriedEntries | None = None  # of the first parts
 
 
 @dataclass
@@ -287,8 +287,8 @@ class FileOrigin:
             looks = self._looks.get(broker) or splits.Looks(store.queues.open)
             parts_min = -(-(reading.partitions_min or 1) // len(by_broker))
             tasks += [
-                QueuePartition(store.root, broker, parts, store.extent(parts), log if self._takes_all else None)
-                for parts, log in splits.cut(looks, needed, reading.split_bytes, parts_min)
+                QueuePartition(store.root, broker, parts, store.extent(parts), carried if self._takes_all else None)
+                for parts, carried in splits.cut(looks, needed, reading.split_bytes, parts_min)
             ]
         return tasks
 
@@ -430,15 +430,13 @@ class FileOrigin:
 
     def _read_queues(self, task: QueuePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
         store = _store_of(task, self.options)
-        in_log = task.log and entries_in_log(store.storage, store.log.files, task.log, task.parts)
-        if task.log and in_log is None:
-            store = _store_of(task, self.options)  # its files may have gone meanwhile
-        known = task.log.parts if task.log and in_log else 0
+        known = task.carried.parts if task.carried else 0
         opened = self._opened(store, task.parts[known:])
         if opened is None:
             return
         found, are_batches = opened
-        wanted = EntriesInOrder((in_log or NOTHING_WANTED).and_then(Wanted.of(found, known)))
+        carried = task.carried.unpacked(task.parts) if task.carried else NOTHING_WANTED
+        wanted = EntriesInOrder(carried.and_then(Wanted.of(found, known)))
         batches = QueueBatches(self.options, self.narrow, schema, store)
         parts = Parts(task.parts, [False] * known + are_batches)
         for file, some in self._by_file(store, wanted, task.parts):

@@ -17,7 +17,7 @@ from pyspark.sql.datasource import DataSourceReader, InputPartition
 from firearrow.errors import ConfigError
 from firearrow.spark.columns.messages import timestamps
 from firearrow.spark.options import Options
-from firearrow.spark.planning.logentries import Part
+from firearrow.spark.planning.shortqueues import Part
 from firearrow.spark.planning.stores import Store
 from firearrow.spark.source.files import FileOrigin
 from firearrow.spark.source.timers import waiting

@@ -1,4 +1,4 @@
-"""Tasks of many short queues find the entries in the log, or open the queues: the rows are the same."""
+"""Tasks of many short queues carry the entries, or open the queues: the rows are the same."""
 
 from __future__ import annotations
 
@@ -18,26 +18,25 @@ from firearrow.errors import CorruptStore
 from firearrow.spark.options import parse
 from firearrow.spark.planning import shortqueues, splits
 from firearrow.spark.planning.commitlogorder import EntriesInOrder, Wanted
-from firearrow.spark.planning.logentries import entries_in_log
 from firearrow.spark.planning.splits import Looks, cut
 from firearrow.spark.source.datasource import MessageReader
 from firearrow.spark.tables import MESSAGES
 from firearrow.store.reading.entries import QueueKey
 from firearrow.store.reading.queues import FileQueues
-from firearrow.store.reading.storage import LocalStorage, list_files
+from firearrow.store.reading.storage import LocalStorage
 from tests import golden
 from tests.spark import logs
 from tests.spark.source.test_files import by_place, read
 from tests.store.stores import append, opened, settle
 
-ALWAYS, NEVER = 1 << 50, 0
+ALWAYS, NEVER = 1 << 50, 0  # entries that a task can carry for each queue
 MANY = [logs.Sent(f"t{number % 40}", number % 3, b"%d" % number) for number in range(500)]
 
 
 @pytest.fixture(autouse=True)
-def in_log(monkeypatch: pytest.MonkeyPatch) -> None:
+def carried(monkeypatch: pytest.MonkeyPatch) -> None:
     """Small stores are read as very many queues are."""
-    monkeypatch.setattr(shortqueues, "QUEUE_BYTES", ALWAYS)
+    monkeypatch.setattr(shortqueues, "OPENING", ALWAYS)
 
 
 @pytest.fixture
@@ -55,14 +54,14 @@ def opens(monkeypatch: pytest.MonkeyPatch) -> Counter[QueueKey]:
 
 
 def both_ways(root: Path, **options: Any) -> Iterator[list[dict[str, Any]]]:
-    for queue_bytes in (ALWAYS, NEVER):
+    for opening in (ALWAYS, NEVER):
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(shortqueues, "QUEUE_BYTES", queue_bytes)
+            patch.setattr(shortqueues, "OPENING", opening)
             yield by_place(read(root, **options))
 
 
 def opened_by_tasks(root: Path, opens: Counter[QueueKey], **options: Any) -> int:
-    """How much more often queues are opened by tasks that open them, than by tasks that can look into the log."""
+    """How much more often queues are opened by tasks that open them than by tasks that carry their entries."""
     counts: list[int] = []
     opens.clear()
     for _ in both_ways(root, **options):
@@ -72,19 +71,16 @@ def opened_by_tasks(root: Path, opens: Counter[QueueKey], **options: Any) -> int
 
 
 @given(sent=logs.stores, split=st.integers(1, 3000))
-def test_the_log_shows_the_entries_of_the_queues(sent: list[logs.Sent], split: int) -> None:
+def test_a_task_carries_the_entries_of_its_queues(sent: list[logs.Sent], split: int) -> None:
     with tempfile.TemporaryDirectory() as home:
         counts = logs.write(Path(home) / "s", sent)
-        storage = LocalStorage(f"{home}/s")
-        queues = FileQueues(storage)
+        queues = FileQueues(LocalStorage(f"{home}/s"))
         tasks = cut(Looks(queues.open), [(key, Span(0, count)) for key, count in counts.items()], split, 1)
-        for parts, log in tasks:
-            assert log is not None
-            assert log.parts == len(parts)
-            found = entries_in_log(storage, list_files(storage, "commitlog").files, log, parts)
-            assert found is not None
+        for parts, carried in tasks:
+            assert carried is not None
+            assert carried.parts == len(parts)
             wanted = Wanted.of([queues.open(part[:2]).entries(*part[2:]) for part in parts])
-            assert rows_of(found) == rows_of(wanted)
+            assert rows_of(carried.unpacked(parts)) == rows_of(wanted)
 
 
 def rows_of(wanted: Wanted) -> list[list[int]]:
@@ -108,6 +104,20 @@ def test_tasks_open_no_queue(opens: Counter[QueueKey], tmp_path: Path) -> None:
     assert sum(batch.num_rows for task in tasks for batch in MessageReader(options, MESSAGES).read(task)) == 500
     assert not opens
     assert opened_by_tasks(tmp_path / "s", opens) == len(counts)
+
+
+def test_tasks_of_many_queues_are_small_enough_to_carry_all(
+    opens: Counter[QueueKey], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    logs.write(tmp_path / "s", MANY)
+    monkeypatch.setattr(shortqueues, "OPENING", 1)
+    monkeypatch.setattr(shortqueues, "CARRIED_MAX", 100)  # fewer than the queues
+    options = parse({"path": str(tmp_path / "s"), "splitBytes": "1m"})
+    tasks = MessageReader(options, MESSAGES).partitions()
+    assert len(tasks) > 5
+    opens.clear()
+    assert sum(batch.num_rows for task in tasks for batch in MessageReader(options, MESSAGES).read(task)) == 500
+    assert not opens
 
 
 @pytest.mark.parametrize("options", [{"tags": "A"}, {"subscribe": "t1", "keys": "k"}])
