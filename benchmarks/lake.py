@@ -47,9 +47,7 @@ if TYPE_CHECKING:
 
 WORKERS: Final = 2
 LOG_BYTES: Final = 300 * MB
-LARGE: Final = (1000, 2600)
-"""Sizes of bodies in the larger log of many queues: from ... to before ... bytes."""
-MANY_QUEUES: Final = {"300 MB": (SIZES["760"], LOG_BYTES), "8 GB": (LARGE, 8000 * MB)}
+MANY_QUEUES: Final = {"300 MB": LOG_BYTES, "3 GB": 10 * LOG_BYTES}
 WORDS: Final = ("alpha", "beta", "gamma", "delta", "omega", "sigma", "kappa", "lambda")
 FLAT: Final = "order string, customer string, cents long, paid boolean, placed timestamp, city string, note string"
 FEW: Final = "order string, customer string, cents long, paid boolean, placed timestamp, city string"
@@ -164,11 +162,11 @@ def small_jobs(home: Path, rounds: int) -> Iterator[Figure]:
 
 def many_queues(spark: SparkSession, home: Path, rounds: int) -> Iterator[Figure]:
     """Scan three columns of logs of one size, which differ in the number of their queues."""
-    for name, (sizes, log_bytes) in MANY_QUEUES.items():
+    for name, log_bytes in MANY_QUEUES.items():
         rates = {}
         for count in QUEUE_COUNTS:
             root = home / f"store-{count}-queues"
-            size = make_store(root, sizes, log_bytes, topics=count // QUEUES)
+            size = make_store(root, SIZES["760"], log_bytes, topics=count // QUEUES)
             rates[count] = size / best(partial(scan, spark, root), rounds, 2)[0]
             shutil.rmtree(root)
         few, many = rates.values()
