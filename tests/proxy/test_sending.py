@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.broker.sending.plain import plain_send
+from firearrow.broker.sending.plain import plain_properties
 from firearrow.message import properties as keys_of
 from firearrow.message.sysflag import COMPRESSED, TRANSACTION_PREPARED
 from firearrow.proxy.config import ProxyConfig
@@ -14,7 +14,9 @@ from firearrow.proxy.sending import delay_level_of, plain_header, properties_of,
 from firearrow.proxy.statuses import ProxyError
 from firearrow.proxy.times import time_ms
 from firearrow.proxy.validation import check_message
-from firearrow.wire.headers import PlainSend
+from firearrow.wire.codes import RequestCode
+from firearrow.wire.command import typed_request, with_text
+from firearrow.wire.headers import PlainSend, SendMessageV2
 from tests.proxy.golden import CONFIG, NOW_MS, SENDER, sends
 
 LEVELS = ProxyConfig().message_delay_level
@@ -48,9 +50,11 @@ def check_plain(sent: Message, config: ProxyConfig = CONFIG) -> bool:
         born_timestamp=time_ms(sent.system_properties.born_timestamp),
         flag=0,
         properties=text_of(properties),
-        unique=sent.system_properties.message_id.encode(),
     )
-    assert plain_send(header.properties.encode()) == (header.unique, False)
+    assert header.unique == sent.system_properties.message_id
+    assert plain_properties(header.properties.encode()) == (header.unique.encode(), False)
+    fields = with_text(typed_request(RequestCode.SEND_MESSAGE_V2, header)).ext
+    assert fields.keys() <= set(SendMessageV2.__struct_encode_fields__)
     assert type_of(properties) is MessageType.NORMAL
     return True
 

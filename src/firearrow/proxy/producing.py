@@ -105,7 +105,7 @@ class Producing:
             return self._answered([(message, broker, reply)], now_ms)
         self.sent.add(1, now_ms)
         entry = self._plain_entry
-        entry.message_id = entry.transaction_id = header.unique.decode()
+        entry.message_id = entry.transaction_id = header.unique
         entry.offset = answer.ext.queue_offset
         return self._plain_answer.SerializeToString()
 

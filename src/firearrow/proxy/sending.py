@@ -130,7 +130,6 @@ def plain_header(message: Message, size: int, config: ProxyConfig, topic: str, s
             f"{begin}UNIQ_KEY\x01{message_id}\x02RECONSUME_TIME\x01{system.delivery_attempt}\x02PGROUP\x01{topic}\x02"
             f"__BORNHOST\x01{host}\x02BORN_TIMESTAMP\x01{born_ms}\x02"
         ),
-        unique=message_id.encode(),
     )
 
 

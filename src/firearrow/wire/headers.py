@@ -68,13 +68,16 @@ class SendMessageV2(Header, kw_only=True):
     broker_name: str | None = field(name="n", default=None)
 
 
-class PlainSend(SendMessageV2, kw_only=True):
+class PlainSend(SendMessageV2):
     """A `SendMessageV2` made in the broker's own process; its ``properties`` ask for nothing but storage.
 
-    ``unique`` is the unique key among them. No header is decoded into this form.
+    No header is decoded into this form.
     """
 
-    unique: bytes
+    @property
+    def unique(self) -> str:
+        """The unique key among the properties."""
+        return self.properties.partition("UNIQ_KEY\x01")[2].partition("\x02")[0]
 
 
 AnySendMessage = SendMessage | SendMessageV2

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from firearrow.broker.sending import processor as send
-from firearrow.broker.sending.plain import plain_send, plain_unique
+from firearrow.broker.sending.plain import plain_properties, plain_unique
 from firearrow.message import properties
 from firearrow.message.record import iter_records
 from tests.broker.serving import Caller, Serving, calling
@@ -24,8 +24,8 @@ BY_GRPC = (
 
 @pytest.mark.parametrize("end", [b"", b"\x02"])
 def test_usual_messages_are_plain(end: bytes) -> None:
-    assert plain_send(HALF + end) == (b"U", True)
-    assert plain_send(BY_GRPC + end) == (b"U", False)
+    assert plain_properties(HALF + end) == (b"U", True)
+    assert plain_properties(BY_GRPC + end) == (b"U", False)
     assert plain_unique(b"TAGS\x01A\x02UNIQ_KEY\x01U" + end) == b"U"
 
 
@@ -41,7 +41,7 @@ def test_a_plain_message_has_nothing_that_asks_for_more(pairs: list[str], is_clo
     text = "\x02".join(pairs) + "\x02" * is_closed
     found = properties.parse(text)
     known = {"UNIQ_KEY", "__BORNHOST", "BORN_TIMESTAMP", "RECONSUME_TIME"}
-    plain = plain_send(text.encode())
+    plain = plain_properties(text.encode())
     if plain is not None:
         assert found["UNIQ_KEY"] == plain.unique.decode()
         assert found.get("TRAN_MSG") == ("true" if plain.is_half else None)
@@ -90,7 +90,7 @@ def test_plain_messages_are_stored_and_answered_as_drafts_are(
     calling(tmp_path / "plain", main)
     drafts.append(0)
     monkeypatch.setattr(send, "plain_unique", lambda text: b"")
-    monkeypatch.setattr(send, "plain_send", lambda text: None)
+    monkeypatch.setattr(send, "plain_properties", lambda text: None)
     calling(tmp_path / "drafts", main)
     (answers, views, few), (others_answers, others_views, all_of_them) = found
     assert few < len(texts) * 3 // 4

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from firearrow.broker.sending.plain import plain_send
+from firearrow.broker.sending.plain import plain_properties
 from firearrow.broker.sending.puts import Puts, UnstoredMessage, wait_elsewhere
 from firearrow.broker.transactions.halves import (
     PlainHalf,
@@ -206,7 +206,7 @@ def test_what_is_stored_as_it_was_sent_reads_as_if_it_had_been_read(
     marks: list[str], others: str, closed: bool
 ) -> None:
     text = "\x02".join([*marks, others]) + ("\x02" if closed else "")
-    plain = plain_send(text.encode())
+    plain = plain_properties(text.encode())
     if plain is None:
         return
     unique = plain.unique

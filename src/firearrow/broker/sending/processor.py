@@ -25,7 +25,7 @@ from firearrow.broker.delaying.delivery import delay_level
 from firearrow.broker.events import WaitsElsewhere
 from firearrow.broker.groups.locks import QueueLocks
 from firearrow.broker.metrics.tally import DELAY, FIFO, Tally
-from firearrow.broker.sending.plain import plain_send, plain_unique
+from firearrow.broker.sending.plain import plain_properties, plain_unique
 from firearrow.broker.sending.puts import PutResult, UnstoredMessage
 from firearrow.broker.sending.sendback import DLQ_QUEUES, times_max_of
 from firearrow.broker.timing.recalls import recall_handle
@@ -158,7 +158,7 @@ class SendProcessor:
         """10, 310: append one message, and answer with its ids and its queue offset."""
         header, unique = request.ext, b""
         if type(header) is PlainSend:
-            unique = header.unique
+            unique = header.unique.encode()
         elif type(header) is not SendMessageV2:
             header = fields_of(request, SendMessage if request.code == RequestCode.SEND_MESSAGE else SendMessageV2)
         topic = header.topic
@@ -173,7 +173,7 @@ class SendProcessor:
         text = header.properties.encode()
         unique = unique or plain_unique(text)
         if not unique:
-            plain = plain_send(text)
+            plain = plain_properties(text)
             if plain is None:
                 return self._send_draft(peer, request, header, queue_id)
             unique = plain.unique
