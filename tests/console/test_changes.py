@@ -32,6 +32,7 @@ def test_a_topic_is_made_changed_and_restored(browser: httpx.Client) -> None:
     done = post(browser, "/do/topic-create", "apply", topic="fresh", queues="5")
     assert queues(browser, "fresh") == 5
     undo = undo_of(done)
+    assert f'<a href="/cluster{undo}">Undo</a>' in browser.get("/cluster/changes").text
     assert "would be changed" in browser.get(f"/cluster{undo}").text
     assert queues(browser, "fresh") == 5
     post(browser, undo, "apply")

@@ -38,6 +38,10 @@ def _client(row: Row, text: str) -> str | None:
     return path_to("groups", str(row["group"]), "clients", text) if row.get("group") else None
 
 
+def _undo(row: Row, text: str) -> str | None:
+    return path_to("undo", str(row["change"])) if row.get("change") else None
+
+
 LINKS: Final[Mapping[str, Callable[[Row, str], str | None]]] = {
     "topic": _named("topics"),
     "toTopic": _named("topics"),
@@ -47,7 +51,7 @@ LINKS: Final[Mapping[str, Callable[[Row, str], str | None]]] = {
     "messageId": _message,
     "newMessageId": _message,
     "clientId": _client,
-    "change": _named("undo"),
+    "undo": _undo,
 }
 """Pages of what cells name, by column."""
 

@@ -34,7 +34,7 @@ from firearrow.console.operations import (
 from firearrow.console.page import Declared, Page, View
 from firearrow.errors import FirearrowError
 
-LOG: Final = ("at", "user", "operation", "values", "state", "reason", "change", "note")
+LOG: Final = ("at", "user", "operation", "values", "state", "reason", "undo", "change")
 STEP: Final = "step"
 APPLY: Final = "apply"
 
@@ -179,14 +179,14 @@ async def changes(view: View) -> Page:
             ", ".join(f"{name}={'|'.join(texts)}" for name, texts in it.values.items() if any(texts)),
             it.state,
             it.reason or None,
+            "Undo" if it.undo else LASTING.get(it.operation),
             it.id if it.undo else None,
-            None if it.undo else LASTING.get(it.operation),
         ]
         for it in view.changes.newest()
         if it.cluster == view.cluster.name
     ]
-    context = {"table": view.table(Table("Changes", LOG, rows)), "unreadable": view.changes.unreadable}
-    return Page("changes.html", "Changes", context)
+    table = view.table(Table("Changes", LOG, rows), without=["change"])
+    return Page("changes.html", "Changes", {"table": table, "unreadable": view.changes.unreadable})
 
 
 async def search(view: View) -> Response:
