@@ -1,4 +1,4 @@
-"""Declarations of options: switches, options with a value, and classes of options.
+"""Declarations of options: switches, options with a value, and groups of options.
 
 A command is a function. The annotation of a parameter, or of a field of an options class, says how
 it appears on the command line: ``Annotated[int, valued("N", "queues on each broker")]``.
@@ -10,8 +10,7 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, TypeVar, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, dataclass_transform
 
 from firearrow.clock import SystemClock, duration_ms, moment_ms
 from firearrow.errors import naming
@@ -19,7 +18,6 @@ from firearrow.errors import naming
 if TYPE_CHECKING:
     from pathlib import Path
 
-T = TypeVar("T")
 Pairs = tuple[tuple[str, str], ...]
 NamesOf = Literal["topics", "groups", "contexts", "keys"]
 """Names that a shell completes for a value."""
@@ -47,14 +45,40 @@ NOT_ASKED: Final = Parameter("")
 """Marks a field that no option sets; a subclass may declare one for it."""
 
 
-@dataclass_transform(frozen_default=True, kw_only_default=True)
-def options(kind: type[T]) -> type[T]:
-    """Turn a class into a group of options: each field is an option of the commands with that parameter.
+NEEDED: Final = object()
+"""Stands for the default of a field that has none."""
 
-    Type checkers take it for frozen. Methods that refuse a change at run time double the time to make the class, which
-    every command waits for.
+
+@dataclass_transform(frozen_default=True, kw_only_default=True)
+class Options:
+    """Group of options: each field of a subclass is an option of the commands with a parameter of that class.
+
+    Type checkers take the subclass for a frozen dataclass. `dataclasses` would write and compile its methods, which
+    takes 2 ms in most commands.
     """
-    return dataclass(kw_only=True, repr=False)(kind)
+
+    def __init__(self, **values: object) -> None:
+        known = fields_of(type(self))
+        vars(self).update(known, **values)
+        if wrong := [name for name, value in vars(self).items() if name not in known or value is NEEDED]:
+            raise TypeError(f"{type(self).__name__} has, or needs, other fields: {', '.join(wrong)}")
+
+    def __eq__(self, other: object) -> bool:
+        return type(self) is type(other) and vars(self) == vars(other)
+
+    def changed(self, **values: object) -> Self:
+        """Give a copy with other values."""
+        return type(self)(**{**vars(self), **values})
+
+
+def fields_of(kind: type[Options]) -> dict[str, object]:
+    """Give the fields of a class, its bases' first, each with its default or `NEEDED`."""
+    hints = {name: hint for one in reversed(kind.__mro__[:-1]) for name, hint in one.__annotations__.items()}
+    return {name: getattr(kind, name, NEEDED) for name, hint in hints.items() if not _is_of_class(hint)}
+
+
+def _is_of_class(hint: object) -> bool:
+    return isinstance(hint, str) and hint.startswith("ClassVar")
 
 
 def switch(text: str, *, name: str | None = None) -> Parameter:

@@ -8,14 +8,13 @@ import sys
 from argparse import PARSER, SUPPRESS, Action, ArgumentError, Namespace
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import MISSING, fields, is_dataclass
 from functools import cache
 from inspect import BoundArguments, Parameter, Signature, signature
 from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from firearrow.cli.commands import PROGRAM, SHORT_FORMS, TOP, CommandGroup, Function
-from firearrow.cli.parameters import NOT_ASKED, STANDARD_INPUT, NamesOf, WrongOptions
+from firearrow.cli.parameters import NEEDED, NOT_ASKED, STANDARD_INPUT, NamesOf, Options, WrongOptions, fields_of
 from firearrow.cli.parameters import Parameter as Declared
 
 if TYPE_CHECKING:
@@ -243,11 +242,11 @@ class CommandParser(_Parser):
     def _declare(self, hints: Mapping[str, Any]) -> None:
         for one in self._signature.parameters.values():
             hint = hints[one.name]
-            if is_dataclass(hint):
-                self._classes[one.name] = hint  # type: ignore[assignment]
+            if isinstance(hint, type) and issubclass(hint, Options):
+                self._classes[one.name] = hint
                 own = get_type_hints(hint, include_extras=True)
-                for field in fields(hint):
-                    self._add_option(f"{one.name}.{field.name}", own[field.name], is_needed=field.default is MISSING)
+                for field, default in fields_of(hint).items():
+                    self._add_option(f"{one.name}.{field}", own[field], is_needed=default is NEEDED)
             elif one.kind is Parameter.KEYWORD_ONLY:
                 self._add_option(one.name, hint, is_needed=one.default is Parameter.empty)
             else:

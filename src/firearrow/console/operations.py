@@ -10,7 +10,6 @@ from __future__ import annotations
 from argparse import Action
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import field
 from functools import cache
 from inspect import isawaitable
 from pathlib import Path
@@ -20,7 +19,7 @@ from firearrow.cli.cluster.options import ClusterOptions, Target
 from firearrow.cli.commands import PROGRAM
 from firearrow.cli.output.listing import Output
 from firearrow.cli.output.reports import Cell, Table
-from firearrow.cli.parameters import WrongOptions, options, own_files
+from firearrow.cli.parameters import WrongOptions, own_files
 from firearrow.cli.parser import END_OF_OPTIONS, CommandParser, parser_for
 from firearrow.client.admin import Admin
 
@@ -187,7 +186,6 @@ class Ran(NamedTuple):
         return self.tables[0]
 
 
-@options
 class OpenCluster(ClusterOptions):
     """A cluster whose administrator is open already."""
 
@@ -220,7 +218,7 @@ async def run(
         words.append(str(file))
     bound = parser.bound(words)
     given = bound.arguments
-    captured = Captured()
+    captured = Captured(kept=[])
     given["cluster"], given["output"] = cluster, captured
     if "apply" in given:
         given["apply"] = applies
@@ -279,12 +277,11 @@ def _intention(operation: Operation, values: Values) -> Table:
     return Table(f"{PROGRAM} {operation.words}", ("field", "value"), rows, "Nothing is changed yet.")
 
 
-@options
 class Captured(Output):
     """Output of a command that keeps its tables instead of printing them."""
 
     json: bool = True
-    kept: list[Table] = field(default_factory=list)
+    kept: list[Table]
 
     def show(self, table: Table) -> None:
         """Keep a table."""

@@ -26,7 +26,7 @@ from firearrow.cli.commands import CommandGroup
 from firearrow.cli.failures import NothingFound
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table
-from firearrow.cli.parameters import Parameter, WrongOptions, options, switch, valued
+from firearrow.cli.parameters import Options, Parameter, WrongOptions, switch, valued
 from firearrow.errors import ConfigError, naming
 from firearrow.files import for_the_user_alone
 from firearrow.net.address import addresses_of
@@ -166,8 +166,7 @@ def list_contexts(*, output: Output = PLAIN) -> None:
     output.show(_table(load_contexts()))
 
 
-@options
-class ContextOptions:
+class ContextOptions(Options):
     """Addresses, user and encryption of a cluster."""
 
     name_server: Annotated[str, valued("HOST:PORT;...", "name servers of the cluster", name=("-n", "--name-server"))]

@@ -19,7 +19,7 @@ from firearrow.cli.cluster.brokers import runtime_or_none
 from firearrow.cli.cluster.masters import masters_in
 from firearrow.cli.cluster.progress import ALL_SECONDS
 from firearrow.cli.failures import NothingFound
-from firearrow.cli.parameters import WrongValue, in_seconds, options, valued
+from firearrow.cli.parameters import Options, WrongValue, in_seconds, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.cluster import RegisteredBroker
 from firearrow.errors import BrokerError, ConfigError, FirearrowError
@@ -44,8 +44,7 @@ def _seconds(text: str) -> float:
     return value
 
 
-@options
-class DrainOptions:
+class DrainOptions(Options):
     """Limits of a drain."""
 
     deadline: Annotated[float, valued("SECONDS", "longest wait for unread messages (default: 120)", _seconds)] = (

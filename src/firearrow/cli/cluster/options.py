@@ -14,7 +14,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
 
-from firearrow.cli.parameters import Parameter, WrongOptions, options, seconds, switch, valued
+from firearrow.cli.parameters import Options, Parameter, WrongOptions, seconds, switch, valued
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -40,8 +40,7 @@ class Target(NamedTuple):
     tls: Tls | None
 
 
-@options
-class ClusterOptions:
+class ClusterOptions(Options):
     """Options that name a cluster."""
 
     name_server: Annotated[

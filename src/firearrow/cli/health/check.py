@@ -8,7 +8,7 @@ from typing import Annotated, Final
 from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.output.listing import PLAIN, Output, marked
 from firearrow.cli.output.reports import Table, visible
-from firearrow.cli.parameters import Parameter, WrongValue, count, options, valued
+from firearrow.cli.parameters import Options, Parameter, WrongValue, count, valued
 from firearrow.client.diagnosis import clusterfacts
 from firearrow.client.diagnosis.checks import CHECKS, Thresholds, findings, fine, total, worst_disk, worst_lag
 from firearrow.client.diagnosis.clusterfacts import ClusterFacts
@@ -40,8 +40,7 @@ def _limit(name: str, text: str, default: Threshold) -> Parameter:
     return valued("WARNING:CRITICAL", what, limit, name=name)
 
 
-@options
-class LimitOptions:
+class LimitOptions(Options):
     """Thresholds of warnings and of critical findings."""
 
     disk_percent: Annotated[Threshold, _limit("--disk", "used percent of a disk", _USUAL.disk_percent)] = (

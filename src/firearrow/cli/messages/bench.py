@@ -11,8 +11,8 @@ from firearrow.cli.cluster.options import ANY, ClusterOptions
 from firearrow.cli.commands import CommandGroup
 from firearrow.cli.output.listing import PLAIN, Output
 from firearrow.cli.output.reports import Cell, Table, visible
+from firearrow.cli.parameters import Options, positive, valued
 from firearrow.cli.parameters import count as whole
-from firearrow.cli.parameters import options, positive, valued
 from firearrow.client.admin import Admin
 from firearrow.client.loads import loads
 from firearrow.client.loads.pacing import LoadPlan, LoadResult
@@ -35,8 +35,7 @@ NOTHING_DONE: Final = 1
 app: Final = CommandGroup()
 
 
-@options
-class LoadOptions:
+class LoadOptions(Options):
     """Size of the load."""
 
     topic: Annotated[str, valued("TOPIC", f"topic, created if it is missing (default: {TOPIC})", names_of="topics")] = (

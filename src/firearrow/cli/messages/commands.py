@@ -25,13 +25,13 @@ from firearrow.cli.output.reports import Cell, Table, as_moment
 from firearrow.cli.parameters import (
     STANDARD_INPUT,
     TIMES,
+    Options,
     Parameter,
     WrongOptions,
     content_of,
     exclude,
     moment,
     moment_ahead,
-    options,
     pair,
     require_order,
     seconds,
@@ -69,8 +69,7 @@ Until = Annotated[int | None, valued("TIME", f"stored at this time or before; {T
 app: Final = CommandGroup()
 
 
-@options
-class MessageOptions:
+class MessageOptions(Options):
     """Options of a message apart from its body."""
 
     file: Annotated[Path | None, valued("FILE", "file with the body; - is standard input")] = None
@@ -178,8 +177,7 @@ async def cat(
                         return
 
 
-@options
-class Filters:
+class Filters(Options):
     """Filters of messages, and the place where a part of a topic begins."""
 
     tags: Tags = ALL

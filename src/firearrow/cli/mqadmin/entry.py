@@ -69,8 +69,6 @@ def _run(row: Row, words: Sequence[str], cluster: ClusterOptions | None) -> int:
 
 
 async def _carry_out(row: Row, values: Mapping[str, str | bool], cluster: ClusterOptions | None) -> int:
-    from dataclasses import replace
-
     from firearrow.cli.cluster.options import ANY
     from firearrow.cli.mqadmin.invocation import Invocation
     from firearrow.client.admin import Admin
@@ -78,7 +76,7 @@ async def _carry_out(row: Row, values: Mapping[str, str | bool], cluster: Cluste
 
     chosen = cluster or ANY
     if given := values.get("n"):
-        chosen = replace(chosen, name_server=str(given))
+        chosen = chosen.changed(name_server=str(given))
     target = chosen.target()
     async with Admin.of(target.name_servers, target.credentials or credentials(), target.tls) as admin:
         invocation = Invocation(row, values, admin, SystemClock())

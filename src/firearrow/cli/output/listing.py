@@ -17,7 +17,7 @@ from typing import Annotated, Any, Final, Literal
 from firearrow.cli.output.reports import Cell, Table, as_json, plain, visible
 from firearrow.cli.output.screen import SEVERITIES, as_list, colored_json, painted
 from firearrow.cli.output.stream import naming_output
-from firearrow.cli.parameters import WrongOptions, exclude, options, switch, valued
+from firearrow.cli.parameters import Options, WrongOptions, exclude, switch, valued
 
 NO_COLOR: Final = "NO_COLOR"
 
@@ -25,8 +25,7 @@ NO_COLOR: Final = "NO_COLOR"
 Form = Literal["json", "jsonl", "csv", "table", "body"]
 
 
-@options
-class Output:
+class Output(Options):
     """Output format of a command."""
 
     json: Annotated[bool, switch("print a list of JSON objects")] = False

@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, ClassVar, Final, Generic, Literal, 
 from firearrow.cli.parameters import (
     NOT_ASKED,
     TIMES,
+    Options,
     Pairs,
     Parameter,
     count,
     either,
     exclude,
     moment,
-    options,
     pair,
     positive,
     require_one,
@@ -45,8 +45,7 @@ Now = Annotated[
 ]
 
 
-@options
-class Reading:
+class Reading(Options):
     """Input of a job; ``places`` are the options of a subclass that exclude each other."""
 
     places: ClassVar[tuple[str, ...]] = ()
@@ -77,7 +76,6 @@ class Reading:
         return ", ".join(self.path) or self.name_server or self.archive or ""
 
 
-@options
 class OfFiles(Reading):
     """Files of stores, for a job that needs more than brokers give."""
 
@@ -85,7 +83,6 @@ class OfFiles(Reading):
     option: Format = ()
 
 
-@options
 class OfMessages(Reading):
     """Files of stores, or brokers."""
 
@@ -95,7 +92,6 @@ class OfMessages(Reading):
     option: Format = ()
 
 
-@options
 class OfAnything(OfMessages):
     """Files of stores, brokers or an archive."""
 
@@ -103,7 +99,6 @@ class OfAnything(OfMessages):
     archive: Annotated[str | None, valued("DIR", _ARCHIVE)] = None
 
 
-@options
 class OfArchive(Reading):
     """An archive."""
 
@@ -121,7 +116,6 @@ def _window(text: str) -> Parameter:
 Retention = Annotated[float, valued("N", f"fileReservedTime of the brokers (default: {RETENTION_HOURS:g})", positive)]
 
 
-@options
 class Backlog(OfFiles):
     """Options of `backlog`."""
 
@@ -142,7 +136,6 @@ class Backlog(OfFiles):
         exclude(self, "sample", "consume_rate")
 
 
-@options
 class Accounting(OfMessages):
     """Options of `accounting`."""
 
@@ -153,21 +146,18 @@ class Accounting(OfMessages):
     ] = None
 
 
-@options
 class Transactions(OfFiles):
     """Options of `transactions`."""
 
     now: Now = None
 
 
-@options
 class Duplicates(OfMessages):
     """Options of `duplicates`."""
 
     window: Annotated[int, _window("seconds that a consumer remembers a received message (default: 600)")] = 600
 
 
-@options
 class Latency(OfMessages):
     """Options of `latency`."""
 
@@ -175,8 +165,7 @@ class Latency(OfMessages):
     delay_levels: Annotated[str | None, valued("TEXT", "messageDelayLevel of the brokers (default: RocketMQ's)")] = None
 
 
-@options
-class Sink:
+class Sink(Options):
     """Target of a job that sends."""
 
     to_topic: Annotated[str | None, valued("TOPIC", "the topic to send to")] = None
@@ -191,7 +180,6 @@ class Sink:
         return {"nameServer": self.to_name_server, **dict(self.sink_option)}
 
 
-@options
 class Deadletters(Sink, OfMessages):
     """Options of `deadletters`."""
 
@@ -210,7 +198,6 @@ class Deadletters(Sink, OfMessages):
 _KEEP: Final = "remove messages from the archive that are older than this number of days (in UTC)"
 
 
-@options
 class ArchiveJob(OfMessages):
     """Options of `archive`."""
 
@@ -237,14 +224,12 @@ class ArchiveJob(OfMessages):
     dry_run: Annotated[bool, switch("only show what would be archived of each queue")] = False
 
 
-@options
 class Expire(OfArchive):
     """Options of `expire`."""
 
     keep: Annotated[int, valued("DAYS", _KEEP, count, needed=True)] = 0
 
 
-@options
 class TablesJob(OfMessages):
     """Options of `tables`."""
 
@@ -286,7 +271,6 @@ class TablesJob(OfMessages):
         exclude(self, "file", "topic")
 
 
-@options
 class ServeJob(TablesJob):
     """Options of `serve`."""
 
@@ -301,7 +285,6 @@ class ServeJob(TablesJob):
     port: Annotated[int, valued("PORT", "port for health and metrics; 0 for any (default: 5559)", count)] = 5559
 
 
-@options
 class Sending(Sink):
     """Options of a job that sends many messages, and may be continued."""
 
@@ -312,7 +295,6 @@ class Sending(Sink):
     dry_run: Annotated[bool, switch("only show what would be sent")] = False
 
 
-@options
 class Restore(Sending, OfArchive):
     """Options of `restore`."""
 
@@ -322,7 +304,6 @@ class Restore(Sending, OfArchive):
     ] = ()
 
 
-@options
 class Replay(Sending, OfAnything):
     """Options of `replay`."""
 
@@ -345,7 +326,6 @@ class Replay(Sending, OfAnything):
         require_order(self.since, self.until, included=False)
 
 
-@options
 class WatchJob(Sink, OfMessages):
     """Options of `watch`."""
 
@@ -368,8 +348,7 @@ Progress = Annotated[bool | None, either("show progress on standard error (defau
 Page = Annotated[Path | None, valued("FILE", "also write an HTML page with charts")]
 
 
-@options
-class SparkOptions:
+class SparkOptions(Options):
     """Settings of Spark, for any master."""
 
     master: Annotated[str | None, NOT_ASKED] = None
@@ -386,7 +365,6 @@ class SparkOptions:
     ] = None
 
 
-@options
 class RunOptions(SparkOptions):
     """Master of Spark, and output of the report."""
 

@@ -6,7 +6,6 @@ import os
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from pathlib import Path
 
 from firearrow.cli.parameters import WrongOptions
@@ -83,4 +82,4 @@ def _ephemeral_store(options: ServeOptions) -> Iterator[ServeOptions]:
     from firearrow.files import thrown_away
 
     with tempfile.TemporaryDirectory(prefix="firearrow-") as directory, thrown_away(Path(directory)):
-        yield replace(options, store=str(Path(directory) / "store"))
+        yield options.changed(store=str(Path(directory) / "store"))

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from firearrow.cli import EMBEDDED_STORE
-from firearrow.cli.parameters import Pairs, Parameter, WrongValue, options, pair, switch, valued
+from firearrow.cli.parameters import Options, Pairs, Parameter, WrongValue, pair, switch, valued
 from firearrow.cli.parameters import port as as_port
 
 BROKERS_MAX = 26  # each name ends with a letter
@@ -33,8 +33,7 @@ def _workers(text: str) -> int:
     return number
 
 
-@options
-class ServerOptions:
+class ServerOptions(Options):
     """Options of every server."""
 
     file: Annotated[Path | None, valued("FILE", "RocketMQ's properties file", name="-c")] = None
@@ -61,7 +60,6 @@ class ServerOptions:
         return {}
 
 
-@options
 class NamesrvOptions(ServerOptions):
     """Options of `namesrv`."""
 
@@ -75,7 +73,6 @@ class NamesrvOptions(ServerOptions):
         return {"listenPort": self.port, "bindAddress": self.host}
 
 
-@options
 class ControllerOptions(ServerOptions):
     """Options of `controller`."""
 
@@ -93,7 +90,6 @@ class ControllerOptions(ServerOptions):
         return {"controllerStorePath": self.store, "bindAddress": self.host}
 
 
-@options
 class BrokerOptions(ServerOptions):
     """Options of `broker`."""
 
@@ -118,7 +114,6 @@ class BrokerOptions(ServerOptions):
         }
 
 
-@options
 class ServeOptions(BrokerOptions):
     """Options of `serve`."""
 
@@ -156,7 +151,6 @@ class ServeOptions(BrokerOptions):
         return not self.no_console and (self.console_port is not None or not self.ephemeral)
 
 
-@options
 class ProxyOptions(ServerOptions):
     """Options of `proxy`."""
 

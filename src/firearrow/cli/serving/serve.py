@@ -18,7 +18,6 @@ Everything else goes to standard error.
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import faulthandler
 import gc
 import os
@@ -225,7 +224,7 @@ async def _start_brokers(
     file = options.file.absolute() if options.file else root / CHANGES
 
     def again() -> list[BrokerPlan]:
-        now = dataclasses.replace(options, file=file if file.exists() else options.file)
+        now = options.changed(file=file if file.exists() else options.file)
         return with_name_server(ServerPlan.from_options(now).brokers, namesrv, file)
 
     log_as = options.log_level, options.log_format

@@ -6,7 +6,7 @@ import sys
 from typing import TYPE_CHECKING, Annotated, Literal
 
 from firearrow.cli.output.stream import naming_output
-from firearrow.cli.parameters import TIMES, WrongOptions, WrongValue, moment, options, require_order, switch, valued
+from firearrow.cli.parameters import TIMES, Options, WrongOptions, WrongValue, moment, require_order, switch, valued
 from firearrow.cli.store.options import USUAL, Directory, LayoutOptions
 from firearrow.cli.store.shown import print_messages
 
@@ -27,8 +27,7 @@ def span(text: str) -> Span:
     return low, high
 
 
-@options
-class RecordChoice:
+class RecordChoice(Options):
     """Selection of records."""
 
     topic: Annotated[str | None, valued("NAME", "records of this topic")] = None

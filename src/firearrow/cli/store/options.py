@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final
 
 from firearrow.cli.interrupt import ending_at_once
-from firearrow.cli.parameters import options, switch, valued
+from firearrow.cli.parameters import Options, switch, valued
 from firearrow.cli.pipeline.options import Reading, SparkOptions
 from firearrow.errors import ConfigError
 
@@ -33,8 +33,7 @@ _MADE_AS: Final = (
 """Keys for the kind and size of files. Other keys are ignored: they may be invalid here, or those of a slave."""
 
 
-@options
-class LayoutOptions:
+class LayoutOptions(Options):
     """Layout of a store."""
 
     file: Annotated[
@@ -90,7 +89,6 @@ def _made_as(settings: dict[str, str]) -> StoreConfig:
     return update(StoreConfig(), known)
 
 
-@options
 class OnSpark(SparkOptions):
     """Executors of Spark that read the log, if any."""
 
