@@ -5,8 +5,7 @@ have more ways. All use the names of the columns, which are stable. Only a termi
 set (https://no-color.org).
 """
 
-from __future__ import annotations
-
+# Annotations are evaluated here, and not each as a text by the parser: see `cli.cluster.options`.
 import os
 import re
 import sys
