@@ -12,6 +12,7 @@ from firearrow.net.client import Client
 from firearrow.wire import fastjson
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.jsondialect import with_quoted_keys
 from tests.interop.servers import BROKER_NAME, CLUSTER_NAME
 from tests.mqadminscript import Runner, words_of
 
@@ -134,7 +135,7 @@ LATER: list[tuple[int, dict[str, Any], bytes]] = [
 
 def shown(answer: AnyCommand) -> tuple[int, str | None, dict[str, str], Any]:
     """Return the parts of a response that a test compares; the body as values, not as text."""
-    body = json.loads(fastjson.with_quoted_keys(answer.body)) if answer.body else None
+    body = json.loads(with_quoted_keys(answer.body)) if answer.body else None
     return answer.code, answer.remark, dict(answer.ext or {}), body
 
 

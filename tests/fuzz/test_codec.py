@@ -15,19 +15,22 @@ from firearrow.wire import bodies, fastjson
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import Command, fields_of
 from firearrow.wire.frame import Connection
+from firearrow.wire.hotheaders import hot_decoders
+from firearrow.wire.registerbody import RegisterBody
 from tests.fuzz.strategies import FIELD_NAMES, HEADER_TYPES, field_values, json_values, streams
 from tests.wire.strategies import split
 
 ALL_CODES = tuple(code.value for code in RequestCode if code < 2**15)
 BODY_TYPES: list[type[msgspec.Struct]] = [
-    kind for kind in vars(bodies).values() if isinstance(kind, type) and issubclass(kind, bodies.Body)
+    *(kind for kind in vars(bodies).values() if isinstance(kind, type) and issubclass(kind, bodies.Body)),
+    RegisterBody,
 ]
 
 
 @given(streams(ALL_CODES), st.data())
 def test_a_stream_in_any_split_gives_the_same(pieces: list[bytes], data: st.DataObject) -> None:
     stream = b"".join(pieces)
-    whole, parts = Connection(4096), Connection(4096)
+    whole, parts = Connection(4096, hot_decoders()), Connection(4096, hot_decoders())
     expected = whole.receive(stream)
     got = [command for piece in data.draw(split(stream)) for command in parts.receive(piece)]
     assert got == expected
@@ -42,7 +45,7 @@ def test_any_fields_are_a_header_or_a_refusal(kind: type[msgspec.Struct], fields
 
 
 def register_body(data: bytes) -> Any:
-    return bodies.RegisterBody.decode(data, compressed=True)
+    return RegisterBody.decode(data, compressed=True)
 
 
 @pytest.mark.parametrize(

@@ -22,9 +22,10 @@ from firearrow.namesrv.app import NameServer
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.net.client import Client
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import MemberGroupBody, body_crc32
+from firearrow.wire.bodies import MemberGroupBody
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.registerbody import body_crc32
 from tests.interop.driver import Driver
 from tests.interop.javaclient import JavaClient, Received
 from tests.interop.popper import Popped, Popper, messages_of

@@ -12,10 +12,10 @@ from firearrow.clock import Clock, SystemClock
 from firearrow.namesrv.app import NameServer
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.net.client import Client
-from firearrow.wire.bodies import RegisterBody, body_crc32
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import AnyCommand
 from firearrow.wire.headers import RegisterBroker
+from firearrow.wire.registerbody import RegisterBody, body_crc32
 
 
 class Asker:

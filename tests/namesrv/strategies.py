@@ -1,7 +1,8 @@
 """Registrations, for tests of the name server's tables and answers."""
 
-from firearrow.wire.bodies import DataVersion, RegisterBody, TopicConfig, TopicConfigTable
+from firearrow.wire.bodies import DataVersion, TopicConfig, TopicConfigTable
 from firearrow.wire.headers import RegisterBroker
+from firearrow.wire.registerbody import RegisterBody
 
 
 class ManualClock:

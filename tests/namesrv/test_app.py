@@ -12,10 +12,10 @@ from firearrow.namesrv.app import NameServer
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.net.client import Client
 from firearrow.net.server import Server
-from firearrow.wire.bodies import body_crc32
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.command import request
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.registerbody import body_crc32
 from tests.namesrv.serving import Asker, asking
 from tests.namesrv.strategies import TWO, ManualClock, body, header
 from tests.net.talker import talking

@@ -7,11 +7,12 @@ import pytest
 from firearrow.errors import BrokerError
 from firearrow.namesrv.routes import KEPT_BYTES_MAX, TOPIC_BYTES
 from firearrow.wire import fastjson
-from firearrow.wire.bodies import DataVersion, KVTable, RegisterBody, TopicList, body_crc32
+from firearrow.wire.bodies import DataVersion, KVTable, TopicList
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.command import Command
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.registerbody import RegisterBody, body_crc32
 from tests.namesrv.serving import Asker, asking
 from tests.namesrv.strategies import TWO, ManualClock, body, header, topic
 from tests.net.talker import talking

@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from firearrow.errors import BrokerError
 from firearrow.namesrv.config import NamesrvConfig
 from firearrow.namesrv.routes import LEASE_SECONDS, MinBrokerIdChange, Registered, RouteTables
-from firearrow.wire.bodies import BrokerData, DataVersion, MemberGroup, QueueData, RegisterBody, TopicQueueMappingInfo
+from firearrow.wire.bodies import BrokerData, DataVersion, MemberGroup, QueueData, TopicQueueMappingInfo
+from firearrow.wire.registerbody import RegisterBody
 from tests.namesrv.strategies import TWO, ManualClock, body, header, topic
 
 A, B, C = "1.1.1.1:10911", "1.1.1.2:10911", "1.1.1.3:10911"

@@ -13,8 +13,8 @@ from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.processor import Processor
 from firearrow.namesrv.routes import RouteTables
 from firearrow.net.server import Handler
-from firearrow.wire.bodies import REGISTER_BODY_BYTES_MAX, REGISTER_TOPICS_MAX
 from firearrow.wire.command import FieldValue
+from firearrow.wire.registerbody import REGISTER_BODY_BYTES_MAX, REGISTER_TOPICS_MAX
 from tests.namesrv.strategies import ManualClock
 from tests.stepping import LARGE_BODIES, LONG, Stepping
 from tests.worsttexts import feed, watch, worst_texts

@@ -15,11 +15,9 @@ from firearrow.errors import MessageError
 from firearrow.wire import fastjson
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.fastjson import (
-    DEPTH_MAX,
     DIGITS_MAX,
     REQUEST_LIMITS,
     STEP_ENTRIES,
-    ObjectKey,
     TextLimits,
     decode,
     dumps,
@@ -27,9 +25,8 @@ from firearrow.wire.fastjson import (
     dumps_standard,
     java_double,
     loads,
-    with_quoted_keys,
-    with_quoted_objects,
 )
+from firearrow.wire.jsondialect import DEPTH_MAX, ObjectKey, with_quoted_keys, with_quoted_objects
 from tests.cputime import cpu_seconds
 from tests.golden import extract, golden_names
 

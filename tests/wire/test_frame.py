@@ -31,12 +31,12 @@ from firearrow.wire.frame import (
     decode_header,
     encode_request,
     encode_response,
-    hot_decoders,
     pop_answer,
     pull_answer,
     response_frame,
 )
 from firearrow.wire.headers import EndTransaction, SendBack
+from firearrow.wire.hotheaders import hot_decoders
 from tests.wire.strategies import commands, ext_fields, frames_of, int16, int32, json_frame, split, texts
 
 # From the 5.5.0 encoder: request 14, opaque 7, queueId=3, topic=T, consumerGroup=g.
@@ -52,7 +52,7 @@ JAVA_BINARY = bytes.fromhex(
 
 def decode(kind: int, header: bytes) -> AnyCommand:
     """A header by the way that a connection takes."""
-    connection = Connection()
+    connection = Connection(decoders=hot_decoders())
     frame = LENGTHS.pack(4 + len(header), kind << 24 | len(header)) + header
     commands = connection.receive(frame)
     if connection.violation is not None:
@@ -61,7 +61,7 @@ def decode(kind: int, header: bytes) -> AnyCommand:
 
 
 def received(frame: bytes) -> Command[Any]:
-    [command] = Connection().receive(frame)
+    [command] = Connection(decoders=hot_decoders()).receive(frame)
     return command
 
 
@@ -342,7 +342,7 @@ def test_a_header_that_takes_long_to_read_is_refused(kind: int) -> None:
 @given(st.lists(commands, max_size=6), st.data())
 def test_any_split_gives_the_same_commands(sent: list[Command[dict[str, str]]], data: st.DataObject) -> None:
     stream = frames_of(sent)
-    whole, parts = Connection(), Connection()
+    whole, parts = Connection(decoders=hot_decoders()), Connection(decoders=hot_decoders())
     expected = whole.receive(stream)
     got = [command for piece in data.draw(split(stream)) for command in parts.receive(piece)]
     assert got == expected
@@ -479,7 +479,7 @@ def test_the_limit_is_inclusive() -> None:
 def test_a_number_that_no_answer_could_repeat_ends_the_connection(name: str) -> None:
     header = {"code": 14, "opaque": 1, "flag": 0, "version": 513} | {name: 10**30}
     text = json.dumps(header).encode()
-    connection = Connection()
+    connection = Connection(decoders=hot_decoders())
     frame = LENGTHS.pack(4 + len(text), len(text)) + text
     assert connection.receive(frame + frame) == []
     assert connection.violation is not None

@@ -97,6 +97,9 @@ RETRY_TOPIC_LENGTH_MAX = 255  # characters: needs a V2 record above 127
 DIRECTORY_BYTES_MAX = 255  # of its name
 GROUP_LENGTH_MAX = 120  # characters: leaves room for the retry prefix in 127
 
+ORDER_NAMESPACE = "ORDER_TOPIC_CONFIG"
+"""Namespace of the pairs of name servers that have the queue counts of ordered topics, by broker."""
+
 _NAME = re.compile(r"[%|a-zA-Z0-9_-]+")
 _LITE_NAME = re.compile(r"[a-zA-Z0-9_-]+")
 _NAME_RULE = "only letters, digits and the characters % | _ - are allowed"

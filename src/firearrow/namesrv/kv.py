@@ -24,7 +24,6 @@ NAME_CHARS_MAX: Final = 255  # of a namespace or a key, which is usually a topic
 VALUE_CHARS_MAX: Final = 64 * 1024  # of an ordered topic on 2,000 brokers
 PAIR_CHARS: Final = 64  # that a pair counts for in addition to its own
 CHARS_MAX: Final = 4 * 1024 * 1024  # of all; to write them takes some 20 ms
-ORDER_TOPIC_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
 
 
 class _KvFile(Body, frozen=True):

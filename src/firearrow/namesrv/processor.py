@@ -16,8 +16,9 @@ import msgspec
 
 from firearrow.clock import Clock
 from firearrow.errors import BrokerError, MessageError
+from firearrow.message.names import ORDER_NAMESPACE
 from firearrow.namesrv.config import KEY_GROUPS, NamesrvConfig
-from firearrow.namesrv.kv import ORDER_TOPIC_NAMESPACE, KvConfig
+from firearrow.namesrv.kv import KvConfig
 from firearrow.namesrv.routes import UNIT_FLAG, UNIT_SUB_FLAG, RouteTables
 from firearrow.net.server import Answer, Handler, Peer, Steps
 from firearrow.net.serverconfig import changed, save, text_of
@@ -26,10 +27,8 @@ from firearrow.wire.bodies import (
     DataVersion,
     KVTable,
     MemberGroupBody,
-    RegisterBody,
     Route,
     TopicList,
-    body_crc32,
     is_standard_json_wanted,
     route_body,
 )
@@ -37,6 +36,7 @@ from firearrow.wire.client_bodies import body_of
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.registerbody import RegisterBody, body_crc32
 
 _HELP: Final = "\nSee https://rocketmq.apache.org/docs/bestPractice/06FAQ for further details."
 
@@ -102,7 +102,7 @@ class Processor:
         )
 
     def _order_config(self) -> bytes:
-        pairs = self._kv.pairs(ORDER_TOPIC_NAMESPACE)
+        pairs = self._kv.pairs(ORDER_NAMESPACE)
         if pairs is None or not self.config.return_order_topic_config_to_broker:
             return b""
         return fastjson.dumps(KVTable(pairs))
@@ -163,7 +163,7 @@ class Processor:
                 ResponseCode.TOPIC_NOT_EXIST, f"No topic route info in name server for the topic: {topic}{_HELP}"
             )
         if self.config.order_message_enable:
-            order = self._kv.get(ORDER_TOPIC_NAMESPACE, topic)
+            order = self._kv.get(ORDER_NAMESPACE, topic)
             route = msgspec.structs.replace(route, order_topic_conf=order)
         return route
 

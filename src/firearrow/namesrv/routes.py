@@ -42,7 +42,6 @@ from firearrow.wire.bodies import (
     DataVersion,
     MemberGroup,
     QueueData,
-    RegisterBody,
     Route,
     TopicConfig,
     TopicConfigTable,
@@ -50,6 +49,7 @@ from firearrow.wire.bodies import (
 )
 from firearrow.wire.codes import ResponseCode
 from firearrow.wire.headers import RegisterBroker
+from firearrow.wire.registerbody import RegisterBody
 
 LEASE_SECONDS: Final = 120.0  # Java: DEFAULT_BROKER_CHANNEL_EXPIRED_TIME; two registrations may fail
 

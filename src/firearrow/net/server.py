@@ -54,8 +54,8 @@ from firearrow.wire.frame import (
     Connection,
     encode_request,
     encode_response,
-    hot_decoders,
 )
+from firearrow.wire.hotheaders import hot_decoders
 
 log: Final = Log(__name__)
 

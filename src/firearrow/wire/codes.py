@@ -1,4 +1,4 @@
-"""The numbers of the protocol: request codes, response codes, languages and flags.
+"""The numbers of the protocol: request codes, response codes, languages and flags; and types of an index.
 
 Source of the numbers: ``RequestCode``, ``ResponseCode``, ``LanguageCode`` and ``MQVersion`` of RocketMQ 5.5.0.
 """
@@ -23,6 +23,8 @@ _FIRST_VERSIONS: Final = tuple(
 
 FLAG_RESPONSE: Final = 1
 FLAG_ONEWAY: Final = 2
+
+BY_KEY, BY_TAG, BY_UNIQUE_KEY = "K", "T", "U"  # index type of a query for messages
 
 
 class _Numbers(type):

@@ -6,7 +6,7 @@ be an object::
     {"offsetTable":{0:25,1:7}}                              written for a map of Integer
     {"mqTable":{{"brokerName":"b","queueId":3}:{...}}}      written for a map of MessageQueue
 
-Reading: msgspec reads sound JSON, which is nearly all text. A tokenizer and a parser read the rest and accept what
+Reading: msgspec reads sound JSON, which is nearly all text. `wire.jsondialect` reads the rest and accepts what
 fastjson2 accepts: such keys, single quotes, trailing commas, comments, a byte order mark, raw control characters. A
 bare integer key becomes an ``int`` (a quoted one stays text), an object key becomes an `ObjectKey`. Nesting is limited,
 so no input can exhaust the stack. The parser takes some microseconds for a token, msgspec a hundredth of that. Text
@@ -23,21 +23,17 @@ Source of the dialect: fastjson2 2.0.59 as used by RocketMQ's ``RemotingSerializ
 from __future__ import annotations
 
 import math
-import re
 from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple, NoReturn, TypeVar, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 
 from firearrow.errors import MessageError
 
 T = TypeVar("T")
-
-# RocketMQ's deepest body has ten levels; each one costs two Python frames here.
-DEPTH_MAX: Final = 64
 
 
 class TextLimits(NamedTuple):
@@ -66,60 +62,14 @@ STEP_ENTRIES: Final = 100  # entries of a map or a list that are written in one 
 PIECE_WORK: Final = 1000
 FORMATTED_WORK: Final = 20
 
-# A possessive match (``++``, ``*+``) is not tried again in shorter pieces. The time for any stranger's text is
-# therefore in proportion to its length. Python before 3.11.5 forgets where the last try of a possessive group began
-# (python/cpython#106052): an alternative that never matches, ``(?!)``, makes it look there once more.
-_TOKEN: Final = re.compile(
-    r"""(?:[ \t\r\n\f\v]++|/\*.*?\*/|//[^\n]*+(?:\n|\Z)|(?!))*+"""
-    r"""(?P<token>[{}\[\]:,]"""
-    r"""|"[^"\\]*(?:\\.[^"\\]*)*"|'[^'\\]*(?:\\.[^'\\]*)*'"""
-    r"""|-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?(?![\w.])|true\b|false\b|null\b|\Z)""",
-    re.DOTALL,
-)
-# An integer before a colon, outside of texts, written backwards: so the search goes from colon to colon and not from
-# digit to digit.
-_YEK_ERAB: Final = re.compile(rb"(:\s*+)([0-9]++-?+)(?![\w.+-])")
-# Stand-ins, while texts are found, for a quote, an escaped backslash and an escaped quote. JSON has no such bytes.
-_QUOTE, _BACKSLASH, _QUOTED = b"\x00", b"\x01\x01", b"\x01\x02"
-# An object without brackets in it, before a colon; and what begins it in quotes.
-_KEYS: Final = re.compile(rb"\{[^{}\[\]]*+\}(?=\s*+:)")
-_ANY_BRACKET: Final = re.compile(rb"[{}\[\]]")
-_MARK: Final = rb"\u0000"
-_STAND_INS: Final = re.compile(rb"[\x00-\x02]")
 _TO_ZEROS: Final = bytes.maketrans(b"123456789", b"000000000")
-# Parts of an object that is cut into its entries: a name with the comma before it, the text up to the next bracket, and
-# a value without brackets.
-_A_TEXT: Final = rb'"(?:[^"\\]++|\\.|(?!))*+"'
-_TO_NAME: Final = re.compile(rb"\s*+,?+\s*+(%b|-?+[0-9]++)\s*+:\s*+" % _A_TEXT, re.DOTALL)
-_TO_BRACKET: Final = re.compile(rb"(?:[^\"{}\[\]]++|%b|(?!))*+" % _A_TEXT, re.DOTALL)
-_LEAF: Final = re.compile(rb"(?:%b|[^\"{}\[\],]++|(?!))++" % _A_TEXT, re.DOTALL)
-_OPENING: Final = re.compile(rb"\s*+\{\s*+")
-_CLOSED: Final = re.compile(rb"\s*+\}\s*+")
-# Size limit of one name or value that is cut out: it takes up to 12 ms. A static topic of 40,000 queues has less.
-ENTRY_BYTES_MAX: Final = 512 * 1024
-BRACKETS_MAX: Final = 10_000  # in one value that is cut out; 3 ms
-_ESCAPE: Final = re.compile(r"\\(u[0-9a-fA-F]{4}|x[0-9a-fA-F]{2}|.)", re.DOTALL)
-_ESCAPED: Final = {"b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "0": "\0"}
-_WORDS: Final = {"true": True, "false": False, "null": None}
 # Parts of msgspec's errors. Without nulls, a text can only be read if a null was its first fault.
 _TOO_LONG: Final = "of length <="
 _GOT_NULL: Final = "got `null`"
-_CLOSING: Final = {"{": "}", "[": "]"}
 _PARTED: Final = (dict, list)
-_BRACKETS: Final = frozenset((b"{", b"[", b"}", b"]"))
 
 _encode = msgspec.json.Encoder().encode
-# msgspec's own way takes 13 µs for `1e308`.
-_decode_plain = msgspec.json.Decoder(float_hook=float).decode
-
-
-class ObjectKey(dict[str, Any]):
-    """An object that is the key of a map; hashable, and never changed."""
-
-    __slots__ = ()
-
-    def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
+_decode_plain = msgspec.json.Decoder(float_hook=float).decode  # msgspec's own way takes 13 µs for `1e308`
 
 
 def loads(data: bytes | str) -> Any:
@@ -131,12 +81,9 @@ def loads(data: bytes | str) -> Any:
         return _decode_plain(data)
     except (ValueError, RecursionError):
         pass
-    try:
-        if (sound := with_quoted_objects(data)) is not None:
-            return _with_objects(_decode_plain(sound))
-    except (ValueError, RecursionError):
-        pass
-    return _JsonParser(_text_of(data)).document()
+    from firearrow.wire import jsondialect  # its patterns take 2 ms, and most programs never need them
+
+    return jsondialect.read(data)
 
 
 def decode(data: bytes | str, type_: type[T], limits: TextLimits | None = None) -> T:
@@ -182,6 +129,8 @@ def _decode_long(data: bytes, type_: type[T], limits: TextLimits, values: int, e
         if not isinstance(error, msgspec.ValidationError):
             if values > limits.converted_values // 2:
                 raise error
+            from firearrow.wire.jsondialect import with_quoted_keys
+
             sound = with_quoted_keys(data)
             try:
                 return _decoder(type_)(sound)
@@ -194,59 +143,6 @@ def _decode_long(data: bytes, type_: type[T], limits: TextLimits, values: int, e
         raise MessageError(
             f"{refused}; of {len(data)} bytes with {values} values, only plain JSON of the right types is read", "JSON"
         ) from None
-
-
-def with_quoted_keys(data: bytes) -> bytes:
-    """Put bare integer keys in quotes, and leave all else unchanged, even if it is not JSON.
-
-    The input is cut at its quotes, so that the content of a text stays apart.
-    """
-    if _STAND_INS.search(data):
-        return data
-    sound = data.replace(rb"\\", _BACKSLASH).replace(rb"\"", _QUOTED)
-    pieces = sound.split(b'"')  # every other one is a text
-    parts = _YEK_ERAB.split(b'"'.join(pieces[::2])[::-1])
-    parts[2::3] = [_QUOTE + key + _QUOTE for key in parts[2::3]]
-    others = b"".join(parts)[::-1].split(b'"')
-    assert len(others) == len(pieces[::2]), "a key has no quote, and its new quotes are stand-ins"
-    pieces[::2] = others
-    sound = b'"'.join(pieces).replace(_QUOTE, b'"')
-    return sound.replace(_BACKSLASH, rb"\\").replace(_QUOTED, rb"\"")
-
-
-def with_quoted_objects(data: bytes | str) -> bytes | None:
-    """Put the objects that are keys in quotes, marked; None for a text with brackets or escapes in its texts.
-
-    An answer of a broker with thousands of queues has such a key for each. To read it token by token takes thirty
-    times as long.
-    """
-    data = data.encode() if isinstance(data, str) else bytes(data)
-    if b"\\" in data or not _KEYS.search(data):
-        return None
-    if _ANY_BRACKET.search(b"".join(data.split(b'"')[1::2])):
-        return None
-    return _KEYS.sub(lambda key: b'"%b%b"' % (_MARK, key[0].replace(b'"', rb"\"")), data)
-
-
-def _with_objects(value: Any) -> Any:
-    """Give a value with the keys that `with_quoted_objects` has marked as `ObjectKey`; ValueError for one with null."""
-    if isinstance(value, list):
-        return list(map(_with_objects, value))
-    if not isinstance(value, dict):
-        return value
-    return {
-        _object_key(key) if key.startswith("\0") else key: _with_objects(item)
-        if isinstance(item, dict | list)
-        else item
-        for key, item in value.items()
-    }
-
-
-def _object_key(text: str) -> ObjectKey:
-    found = ObjectKey(_decode_plain(text[1:]))
-    if None in found.values():
-        raise ValueError(text)
-    return found
 
 
 def _converted(value: Any, type_: type[T]) -> T:
@@ -275,167 +171,6 @@ def _without_nulls(value: T) -> T:
             if isinstance(item, _PARTED):
                 _without_nulls(item)
     return value
-
-
-def _text_of(data: bytes | str) -> str:
-    try:
-        text = data if isinstance(data, str) else bytes(data).decode()
-    except UnicodeDecodeError as error:
-        raise MessageError(f"it is not UTF-8: {error.reason}", "JSON", error.start) from None
-    return text.removeprefix("\ufeff")
-
-
-class ObjectEntries:
-    """Iterator that cuts a long text into entries of its objects, so that each entry can be read separately.
-
-    A loop over ``names`` is within an object. For each name it takes the ``value``, or loops over the names of that
-    value. Both raise MessageError for a text that can't be cut.
-    """
-
-    def __init__(self, data: bytes) -> None:
-        self._data = data
-        self._at = 0
-
-    @property
-    def at_end(self) -> bool:
-        """Tell whether nothing is left."""
-        return self._at == len(self._data)
-
-    def names(self) -> Iterator[str]:
-        """Iterate over the names of the next object; a null has none."""
-        if self._take(_OPENING, self._at + ENTRY_BYTES_MAX) is None:
-            if self.value().strip() == b"null":
-                return
-            self._fail("an object is missing")
-        while self._take(_CLOSED, self._at + ENTRY_BYTES_MAX) is None:
-            name = self._take(_TO_NAME, self._at + ENTRY_BYTES_MAX)
-            if name is None:
-                self._fail("a name is missing")
-            yield decode(name[1], str)
-
-    def value(self) -> bytes:
-        """Return the text of the next value."""
-        start = self._at
-        end = start + ENTRY_BYTES_MAX
-        opened = brackets = 0
-        while True:
-            self._take(_TO_BRACKET if opened else _LEAF, end)
-            bracket = self._data[self._at : self._at + 1]
-            if opened or self._at == start:
-                if bracket not in _BRACKETS:
-                    self._fail(f"a bracket is missing, or a value has over {ENTRY_BYTES_MAX} bytes")
-                self._at += 1
-                opened += 1 if bracket in (b"{", b"[") else -1
-                brackets += 1
-            if not opened:
-                assert self._at > start, "a value has a byte at least, so a loop over values ends"
-                return self._data[start : self._at]
-            if opened < 0 or brackets > BRACKETS_MAX:
-                self._fail(f"a value has brackets that match nothing, or over {BRACKETS_MAX}")
-
-    def _take(self, pattern: re.Pattern[bytes], end: int) -> re.Match[bytes] | None:
-        found = pattern.match(self._data, self._at, end)
-        if found is not None:
-            self._at = found.end()
-        return found
-
-    def _fail(self, why: str) -> NoReturn:
-        raise MessageError(why, "JSON", self._at)
-
-
-class _JsonParser:
-    """Recursive descent over the tokens, to a limited depth."""
-
-    def __init__(self, text: str) -> None:
-        self._text = text
-        self._at = 0
-        self._end = 0
-        self._depth = 0
-
-    def document(self) -> Any:
-        value = self._value(self._next())
-        if self._next():
-            self._fail("there is more after the end")
-        assert not self._depth, "each bracket is closed"
-        return value
-
-    def _next(self) -> str:
-        match = _TOKEN.match(self._text, self._end)
-        if match is None:
-            self._at = self._end
-            self._fail("no JSON token can be read")
-        self._at, self._end = match.span("token")
-        return match["token"]
-
-    def _fail(self, why: str) -> NoReturn:
-        raise MessageError(why, "JSON", self._at)  # the text there may be a secret
-
-    def _value(self, token: str) -> Any:
-        first = token[:1]
-        if first in _CLOSING:
-            return self._nested(first)
-        if first in ("'", '"'):
-            return self._string(token)
-        if token in _WORDS:
-            return _WORDS[token]
-        if first == "-" or first.isdigit():
-            return self._number(token)
-        return self._fail("a value is missing")
-
-    def _nested(self, opening: str) -> Any:
-        self._depth += 1
-        if self._depth > DEPTH_MAX:
-            self._fail(f"nested deeper than {DEPTH_MAX}")
-        items = self._items(_CLOSING[opening])
-        value = dict(map(self._entry, items)) if opening == "{" else list(map(self._value, items))
-        self._depth -= 1
-        return value
-
-    def _items(self, closing: str) -> Iterator[str]:
-        """Iterate over the first token of each item; the caller reads the rest of an item before the next."""
-        token = self._next()
-        while token != closing:
-            yield token
-            token = self._next()
-            if token == ",":
-                token = self._next()
-            elif token != closing:
-                self._fail(f"a comma or {closing} is missing")
-
-    def _entry(self, token: str) -> tuple[Any, Any]:
-        key = self._value(token)
-        if isinstance(key, dict):
-            key = ObjectKey(key)
-            if not all(isinstance(value, str | int | float) for value in key.values()):
-                self._fail("the object that is a key is not plain")
-        elif not isinstance(key, str | int) or isinstance(key, bool):
-            self._fail("a name can't be this")
-        if self._next() != ":":
-            self._fail("a colon is missing")
-        return key, self._value(self._next())
-
-    def _string(self, token: str) -> str:
-        text = token[1:-1]
-        if "\\" not in text:
-            return text
-        # Two \u escapes may be the halves of one character; a half alone is no character.
-        units = _ESCAPE.sub(_escaped, text).encode("utf-16-le", "surrogatepass")
-        return units.decode("utf-16-le", "replace")
-
-    def _number(self, token: str) -> int | float:
-        try:
-            return int(token)
-        except ValueError:
-            pass
-        value = float(token)
-        if not math.isfinite(value):
-            self._fail("the number is out of range")
-        return value
-
-
-def _escaped(match: re.Match[str]) -> str:
-    code = match[1]
-    return chr(int(code[1:], 16)) if len(code) > 1 else _ESCAPED.get(code, code)
 
 
 def dumps(value: Any, pretty: bool = False) -> bytes:

@@ -29,11 +29,7 @@ offset size field
 Worked example, request 14 with ``topic=T``:
 ``00000025 01000021 000e 03 0201 00000007 00000000 00000000 0000000c 0005 746f706963 00000001 54``.
 
-A header of one of the few codes that make up nearly all traffic is decoded directly into its typed form. RocketMQ's
-writers put ``code`` first, so the header's first bytes choose the decoder. That takes 1.1 µs for a send. Decoding into
-a dictionary of texts, which a handler must then convert field by field, takes 3.3 µs. A decoder for each of the 164
-codes was rejected: rare requests can be slow, and the two ways must agree. A header that the hot decoders refuse, or
-one with another order of keys, takes the general way with the same result.
+The most frequent requests have decoders of their own: see ``wire.hotheaders``.
 
 Source: RocketMQ's ``RemotingCommand``, ``RocketMQSerializable``, ``NettyDecoder``.
 """
@@ -43,7 +39,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Mapping
 from enum import Enum
-from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -51,19 +46,8 @@ import msgspec
 from firearrow.errors import LocalProtocolError, RemoteProtocolError
 from firearrow.javanumbers import INT_MAX, INT_MIN
 from firearrow.wire.binary import KIND_BINARY, binary_field, binary_header, decode_binary, number_field, success_frame
-from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, RequestCode, ResponseCode
+from firearrow.wire.codes import FLAG_RESPONSE, PROTOCOL_VERSION, ResponseCode
 from firearrow.wire.command import Command, FieldValue, Response, text_of
-from firearrow.wire.headers import (
-    AckMessage,
-    ChangeInvisibleTime,
-    EndTransaction,
-    PopMessage,
-    PullMessage,
-    SendBack,
-    SendMessage,
-    SendMessageV2,
-    UpdateConsumerOffset,
-)
 
 KIND_JSON: Final = 0
 
@@ -84,38 +68,6 @@ _decode_texts = msgspec.json.Decoder(Command[dict[str, str]]).decode
 _decode_any = msgspec.json.Decoder(Command[dict[str, Any] | None]).decode
 _decode_bare = msgspec.json.Decoder(dict[str, Any]).decode
 encode_json: Final = msgspec.json.Encoder().encode
-
-
-def _hot(code: RequestCode, header: type[msgspec.Struct]) -> tuple[bytes, Any]:
-    prefix = (b'{"code":%d,"extFields' % code)[:HOT_PREFIX_BYTES]
-    decoder = msgspec.json.Decoder(Command[header], strict=False)  # type: ignore[valid-type]
-    return prefix, decoder.decode
-
-
-HOT_HEADERS: Final[Mapping[RequestCode, type[msgspec.Struct]]] = {
-    RequestCode.SEND_MESSAGE: SendMessage,
-    RequestCode.SEND_MESSAGE_V2: SendMessageV2,
-    RequestCode.SEND_BATCH_MESSAGE: SendMessageV2,
-    RequestCode.PULL_MESSAGE: PullMessage,
-    RequestCode.UPDATE_CONSUMER_OFFSET: UpdateConsumerOffset,
-    RequestCode.CONSUMER_SEND_MSG_BACK: SendBack,
-    RequestCode.END_TRANSACTION: EndTransaction,
-    RequestCode.POP_MESSAGE: PopMessage,
-    RequestCode.ACK_MESSAGE: AckMessage,
-    RequestCode.CHANGE_MESSAGE_INVISIBLETIME: ChangeInvisibleTime,
-}
-"""Codes whose headers are decoded directly into their typed form."""
-
-
-@cache
-def hot_decoders() -> Mapping[bytes, Any]:
-    """Return the decoders of these headers, by the first bytes of the JSON.
-
-    Only servers need them; a command with a single request has no time to build them.
-    """
-    decoders = dict(_hot(code, header) for code, header in HOT_HEADERS.items())
-    assert len(decoders) == len(HOT_HEADERS), "the first bytes distinguish the codes"
-    return decoders
 
 
 NO_HOT_DECODERS: Final[dict[bytes, Any]] = {}
@@ -308,7 +260,7 @@ class Connection:
     ``receive`` never raises, whatever a peer sends. After a violation the connection takes no more bytes: ``violation``
     says why, in one sentence. The commands before it in the same read are still returned.
 
-    With `NO_HOT_DECODERS` the ``ext`` of every command is plain text.
+    ``decoders`` are those of ``wire.hotheaders`` or none: then the ``ext`` of every command is plain text.
     """
 
     __slots__ = (
@@ -316,9 +268,9 @@ class Connection:
         *("frames_begun", "held_bytes", "hello", "violation"),
     )
 
-    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, decoders: Mapping[bytes, Any] | None = None) -> None:
+    def __init__(self, frame_bytes_max: int = FRAME_BYTES_MAX, decoders: Mapping[bytes, Any] = NO_HOT_DECODERS) -> None:
         self._frame_bytes_max = frame_bytes_max
-        self._hot_decoders = hot_decoders() if decoders is None else decoders
+        self._hot_decoders = decoders
         self._chunks: list[bytes] = []
         self._needed_bytes = 0
         self.held_bytes: int = 0  # bytes of a frame that is not whole yet

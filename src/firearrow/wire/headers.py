@@ -104,9 +104,6 @@ class PullMessage(Header):
     lite_topic: str | None = None
 
 
-BY_KEY, BY_TAG, BY_UNIQUE_KEY = "K", "T", "U"  # `QueryMessage.index_type`
-
-
 class QueryMessage(Header):
     """12: messages of a topic by key (or by unique key, see ``_UNIQUE_KEY_QUERY``)."""
 

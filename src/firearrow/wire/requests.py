@@ -18,7 +18,7 @@ from typing import Final, NamedTuple
 
 from firearrow.wire import headers
 from firearrow.wire.admin_bodies import AuthAcl, AuthUserInfo
-from firearrow.wire.bodies import DataVersion, RegisterBody, Route
+from firearrow.wire.bodies import DataVersion, Route
 from firearrow.wire.client_bodies import (
     AssignmentQuery,
     BatchAckBody,
@@ -35,6 +35,7 @@ from firearrow.wire.client_bodies import (
 )
 from firearrow.wire.codes import RequestCode as Code
 from firearrow.wire.controller_bodies import SyncStateSet
+from firearrow.wire.registerbody import RegisterBody
 
 
 class ServedBy(Enum):

@@ -6,7 +6,7 @@ from firearrow.broker.offsets.progress import NOT_COMPARABLE
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import ITEMS_MAX, MessageQueue
 from firearrow.wire.command import FieldValue, Response
-from firearrow.wire.fastjson import ObjectKey
+from firearrow.wire.jsondialect import ObjectKey
 from tests.broker.fakes import NOW_MS, FakeBroker
 
 

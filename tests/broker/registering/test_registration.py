@@ -17,10 +17,11 @@ from firearrow.clock import SystemClock
 from firearrow.errors import BrokerError
 from firearrow.net.server import Answer, Peer, Server
 from firearrow.wire import headers
-from firearrow.wire.bodies import DataVersion, RegisterBody, TopicConfig, body_crc32
+from firearrow.wire.bodies import DataVersion, TopicConfig
 from firearrow.wire.codes import RequestCode, ResponseCode
 from firearrow.wire.command import Response, fields_of
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.registerbody import RegisterBody, body_crc32
 from tests.loglines import told
 
 IDENTITY = BrokerIdentity("C", "broker-a", 0, "1.1.1.1:10911", "1.1.1.1:10912")

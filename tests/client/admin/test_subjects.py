@@ -16,7 +16,7 @@ from firearrow.errors import NotFound, NotSupported, TopicNotFound
 from firearrow.message.model import NewMessage
 from firearrow.wire.bodies import TopicConfig
 from firearrow.wire.client_bodies import MessageQueue, SubscriptionGroupConfig
-from firearrow.wire.headers import BY_UNIQUE_KEY
+from firearrow.wire.codes import BY_UNIQUE_KEY
 from tests.client.admin.servers import run
 from tests.interop.servers import Server, serve
 
@@ -133,7 +133,7 @@ def test_brokers_and_name_servers(server: Server) -> None:
                 await servers.value("space", "key")
             await brokers.update_config(server.broker, {"fileReservedTime": "49"})
             assert (await brokers.config(server.broker))["fileReservedTime"] == "49"
-            assert (await servers.cluster()).cluster_addr_table == {"DefaultCluster": ["broker-a"]}
+            assert (await admin.cluster()).cluster_addr_table == {"DefaultCluster": ["broker-a"]}
             status = await brokers.ha_status(server.broker)
             assert status.master
             assert not status.ha_connection_info

@@ -56,7 +56,8 @@ from firearrow.services import Alarm, Scheduler
 from firearrow.store import MessageStore
 from firearrow.wire import requests
 from firearrow.wire.codes import RequestCode as Code
-from firearrow.wire.frame import HOT_HEADERS, AnyCommand
+from firearrow.wire.frame import AnyCommand
+from firearrow.wire.hotheaders import HOT_HEADERS
 from firearrow.wire.requests import Ask, PermissionScope, Row
 from firearrow.wire.signature import ACCESS_KEY
 

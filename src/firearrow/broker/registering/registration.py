@@ -25,17 +25,10 @@ from firearrow.net.access import OPEN, Access
 from firearrow.net.client import Client
 from firearrow.net.tasks import Tasks
 from firearrow.services import Service
-from firearrow.wire.bodies import (
-    PERM_READ,
-    PERM_WRITE,
-    DataVersion,
-    RegisterBody,
-    TopicConfig,
-    TopicConfigTable,
-    body_crc32,
-)
+from firearrow.wire.bodies import PERM_READ, PERM_WRITE, DataVersion, TopicConfig, TopicConfigTable
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.frame import AnyCommand
+from firearrow.wire.registerbody import RegisterBody, body_crc32
 
 log: Final = Log(__name__)
 

@@ -15,8 +15,8 @@ from firearrow.cli.serving.commands import namesrv as run_name_server
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker, servers_in
-from firearrow.client.admin.nameservers import ORDER_NAMESPACE
 from firearrow.errors import FirearrowError
+from firearrow.message.names import ORDER_NAMESPACE
 from firearrow.wire.bodies import MASTER_ID
 
 LIST: Final = ("nameServer", "state", "clusters", "masters", "slaves", "reason")

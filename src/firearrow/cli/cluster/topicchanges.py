@@ -38,8 +38,8 @@ from firearrow.cli.parameters import Parameter, either, pair, valued
 from firearrow.client.admin import Admin
 from firearrow.client.admin.calls import concurrently
 from firearrow.client.admin.cluster import RegisteredBroker
-from firearrow.client.admin.nameservers import ORDER_NAMESPACE
 from firearrow.errors import NotFound
+from firearrow.message.names import ORDER_NAMESPACE
 from firearrow.wire.bodies import PERM_READ, PERM_WRITE, TopicConfig
 
 NEW_QUEUES: Final = 8  # of a new topic, on each broker

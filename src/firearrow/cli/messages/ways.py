@@ -21,7 +21,7 @@ from firearrow.message import names
 from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView
 from firearrow.wire.client_bodies import OffsetWrapper
-from firearrow.wire.headers import BY_UNIQUE_KEY
+from firearrow.wire.codes import BY_UNIQUE_KEY
 
 COLUMNS: Final = ("at", "step", "group", "place", "state", "text", "messageId")
 GROUPS_MAX: Final = 20

@@ -20,7 +20,7 @@ from firearrow.message import properties as keys_of
 from firearrow.message.model import MessageView, NewMessage
 from firearrow.message.names import TRACE_TOPIC
 from firearrow.wire.client_bodies import DirectResult
-from firearrow.wire.headers import BY_KEY, BY_TAG, BY_UNIQUE_KEY
+from firearrow.wire.codes import BY_KEY, BY_TAG, BY_UNIQUE_KEY
 
 AROUND_MS: Final = 36 * HOUR_MS
 RESENDING_GROUP: Final = "ReSendMsgById"

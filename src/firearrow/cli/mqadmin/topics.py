@@ -8,9 +8,8 @@ from typing import Final, TypeVar
 from firearrow.cli.mqadmin.invocation import Invocation
 from firearrow.cli.mqadmin.javatext import front, hash_order, moment, queue_hash, shown, text_order
 from firearrow.client.admin.cluster import cluster_with
-from firearrow.client.admin.nameservers import ORDER_NAMESPACE
 from firearrow.errors import ConfigError, FirearrowError
-from firearrow.message.names import is_dlq, is_retry, lite_queue
+from firearrow.message.names import ORDER_NAMESPACE, is_dlq, is_retry, lite_queue
 from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import LiteBrokerInfo, LiteGroupInfo, LiteLag
 from firearrow.wire.bodies import MASTER_ID, PERM_INHERIT, PERM_READ, PERM_WRITE, Route, TopicConfig

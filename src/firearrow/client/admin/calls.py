@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import TYPE_CHECKING, Final, Protocol, TypeVar
 
 import msgspec
 from msgspec.structs import replace
@@ -21,7 +21,9 @@ from firearrow.wire.bodies import BrokerData, ClusterInfo, DataVersion, Route
 from firearrow.wire.codes import RequestCode
 from firearrow.wire.command import FieldValue
 from firearrow.wire.frame import AnyCommand
-from firearrow.wire.headers import Header
+
+if TYPE_CHECKING:
+    from firearrow.wire.headers import Header
 
 B = TypeVar("B")
 R = TypeVar("R")

@@ -8,21 +8,20 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
 from firearrow.client.admin.calls import Calls, Part, Silent, nobody
-from firearrow.client.admin.nameservers import ORDER_NAMESPACE, NameServerRequests
 from firearrow.errors import BrokerError, ConfigError, FirearrowError, NotFound, TopicNotFound
 from firearrow.javanumbers import LONG_MAX
 from firearrow.message import names
 from firearrow.net.access import Access
 from firearrow.net.client import Client
 from firearrow.wire.bodies import MASTER_ID, ClusterInfo, Route
-from firearrow.wire.codes import ResponseCode
-from firearrow.wire.headers import BY_KEY, BY_TAG, BY_UNIQUE_KEY
+from firearrow.wire.codes import BY_KEY, BY_TAG, BY_UNIQUE_KEY, RequestCode, ResponseCode
 
 if TYPE_CHECKING:  # a command needs few of these modules: parts import them, and methods the bodies
     from firearrow.client.admin.auth import Auth
     from firearrow.client.admin.groups import Groups, Offsets
     from firearrow.client.admin.lites import Lite
     from firearrow.client.admin.messages import Messages
+    from firearrow.client.admin.nameservers import NameServerRequests
     from firearrow.client.admin.servers import Brokers, Controllers
     from firearrow.client.admin.topics import Topics
     from firearrow.message.model import MessageView
@@ -79,15 +78,17 @@ class LazyPart(Generic[P]):
     It is a descriptor: Python calls ``__get__`` for the attribute, until the administrator has the part itself.
     """
 
-    def __init__(self, module: str) -> None:
+    def __init__(self, module: str, kind: str = "") -> None:
         self._module = f"{__package__}.{module}"
+        self._kind = kind
 
     def __set_name__(self, owner: type[Admin], name: str) -> None:
         self._name = name
+        self._kind = self._kind or name.capitalize()
 
     def __get__(self, admin: Admin, owner: type[Admin]) -> P:
         """Make the part, which from then on hides this attribute."""
-        kind = getattr(import_module(self._module), self._name.capitalize())
+        kind = getattr(import_module(self._module), self._kind)
         part: P = kind(admin.calls)
         setattr(admin, self._name, part)
         return part
@@ -105,6 +106,7 @@ class Admin:
     groups: LazyPart[Groups] = LazyPart("groups")
     lite: LazyPart[Lite] = LazyPart("lites")
     messages: LazyPart[Messages] = LazyPart("messages")
+    name_servers: LazyPart[NameServerRequests] = LazyPart("nameservers", "NameServerRequests")
     offsets: LazyPart[Offsets] = LazyPart("groups")
     topics: LazyPart[Topics] = LazyPart("topics")
 
@@ -112,7 +114,6 @@ class Admin:
         self, client: Client, name_servers: Sequence[str], silent: Silent = nobody, *, omits_silent: bool = False
     ) -> None:
         self.calls: Final = Calls(client, name_servers, silent, omits_silent=omits_silent)
-        self.name_servers: Final = NameServerRequests(self.calls)
 
     @staticmethod
     @asynccontextmanager
@@ -128,7 +129,7 @@ class Admin:
 
     async def cluster(self) -> ClusterInfo:
         """Give all registered brokers, by name, and the names in each cluster."""
-        return await self.name_servers.cluster()
+        return await self.calls.read_any(RequestCode.GET_BROKER_CLUSTER_INFO, ClusterInfo)
 
     async def topic_stats(self, topic: str) -> TopicStats:
         """Give the first and last offsets of a topic's queues on all its brokers; NotFound if there are none.
@@ -367,7 +368,7 @@ class Admin:
             await self.topics.delete_from_broker(address, topic)
         for address in self.name_servers.addresses:
             await self.topics.delete_from_name_server(address, topic)
-        await self.name_servers.delete(ORDER_NAMESPACE, topic)
+        await self.name_servers.delete(names.ORDER_NAMESPACE, topic)
 
     async def delete_topic_on(self, topic: str, broker: str) -> None:
         """Delete a topic from one broker with its slaves, and from its routes."""
@@ -385,13 +386,13 @@ class Admin:
         """
         if not whole:
             try:
-                before = await self.name_servers.value(ORDER_NAMESPACE, topic)
+                before = await self.name_servers.value(names.ORDER_NAMESPACE, topic)
             except NotFound:
                 before = ""
             brokers = {part.partition(":")[0]: part for part in before.split(";") if part}
             brokers[value.partition(":")[0]] = value
             value = ";".join(brokers.values())
-        await self.name_servers.put(ORDER_NAMESPACE, topic, value)
+        await self.name_servers.put(names.ORDER_NAMESPACE, topic, value)
 
 
 def needs_route_of_another(topic: str) -> bool:

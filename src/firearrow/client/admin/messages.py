@@ -15,9 +15,8 @@ from firearrow.message.ids import OffsetId, decode_offset_id
 from firearrow.message.model import MessageView, NewMessage
 from firearrow.wire import headers
 from firearrow.wire.client_bodies import SQL92, TAG, DirectResult
+from firearrow.wire.codes import BY_KEY, BY_UNIQUE_KEY, ResponseCode
 from firearrow.wire.codes import RequestCode as Code
-from firearrow.wire.codes import ResponseCode
-from firearrow.wire.headers import BY_KEY, BY_UNIQUE_KEY
 
 PULL_SECONDS: Final = 10.0
 LOOK_UP_SECONDS: Final = 15.0  # through the whole index a broker needs longer

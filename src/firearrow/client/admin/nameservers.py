@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
 
 from firearrow.client.admin.calls import Part
 from firearrow.errors import NotFound
 from firearrow.wire import headers
 from firearrow.wire.bodies import ClusterInfo, KVTable
 from firearrow.wire.codes import RequestCode as Code
-
-ORDER_NAMESPACE: Final = "ORDER_TOPIC_CONFIG"
-"""Namespace of the queue counts of ordered topics, by broker."""
 
 
 class NameServerRequests(Part):
@@ -22,10 +18,6 @@ class NameServerRequests(Part):
     def addresses(self) -> tuple[str, ...]:
         """Their addresses."""
         return self._calls.name_servers
-
-    async def cluster(self) -> ClusterInfo:
-        """Give all registered brokers, by name, and the names in each cluster."""
-        return await self._calls.read_any(Code.GET_BROKER_CLUSTER_INFO, ClusterInfo)
 
     async def cluster_at(self, address: str) -> ClusterInfo:
         """Give the brokers that are registered at one name server."""

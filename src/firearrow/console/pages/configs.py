@@ -6,12 +6,12 @@ from collections.abc import Container
 from typing import Any, Final
 
 from firearrow.cli.output.reports import Table
-from firearrow.client.admin.nameservers import ORDER_NAMESPACE
 from firearrow.console.changes import DONE, LoggedChange
 from firearrow.console.forms import first
 from firearrow.console.page import Declared, Page, View
 from firearrow.console.pages.brokers import servers_of
 from firearrow.console.views import TableView
+from firearrow.message.names import ORDER_NAMESPACE
 
 
 async def broker_config(view: View) -> Page:

@@ -18,7 +18,7 @@ from firearrow.console.pages.messages import placed
 from firearrow.console.views import TableView
 from firearrow.errors import FirearrowError, NotFound
 from firearrow.message.model import MessageView
-from firearrow.wire.headers import BY_KEY, BY_UNIQUE_KEY
+from firearrow.wire.codes import BY_KEY, BY_UNIQUE_KEY
 
 FIELDS: Final = ("q", "topic", "id", "key", "since", "until")
 FOUND: Final = ("topic", "messageId", "keys", "tag", "storedAt")
