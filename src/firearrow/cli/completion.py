@@ -55,7 +55,7 @@ def complete() -> None:
     os.environ["_ARGCOMPLETE"] = str(len(words) - len(rest))
     for action, kind in parser.completed.items():
         action.completer = _Completer(kind)  # type: ignore[attr-defined] # of argcomplete
-    autocomplete(parser)
+    autocomplete(parser.whole())
 
 
 class _Completer:

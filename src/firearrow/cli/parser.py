@@ -147,13 +147,16 @@ class _OnOff(Action):
         setattr(namespace, self.dest, option_string == self.option_strings[0])
 
 
-class CommandParser(_Parser):
+class CommandParser:
     """The parser of a command, or of a group of commands.
 
-    Options and arguments may be mixed, which argparse can't read at once: each have a parser.
+    Options and arguments may be mixed, which argparse can't read at once: each have a parser. A third one of both is
+    made only for the help and for a shell: a command would wait 1 ms for it.
     """
 
     def __init__(self, name: str, summary: str, command: Function | CommandGroup) -> None:
+        self.prog: Final = name
+        self.description: Final = f"{summary[0].upper()}{summary[1:]}."
         self.function: Final = command.default if isinstance(command, CommandGroup) else command
         self.arguments: Final[list[Action]] = []
         self.completed: Final[dict[Action, NamesOf]] = {}
@@ -169,10 +172,12 @@ class CommandParser(_Parser):
         if isinstance(command, CommandGroup):
             usage += ["COMMAND"] if command.default is None else []
             self._declare_commands(command)
-        description = f"{summary[0].upper()}{summary[1:]}."
-        super().__init__(name, parents=[self._places, self._options], description=description)
-        self.usage: str | None = " ".join(filter(None, usage))
-        self._options.usage = self._places.usage = self.usage
+        self._options.usage = self._places.usage = " ".join(filter(None, usage))
+
+    def whole(self) -> argparse.ArgumentParser:
+        """Give the parser of options and arguments, with their help."""
+        parents = [self._places, self._options]
+        return _Parser(self.prog, parents=parents, description=self.description, usage=self._places.usage)
 
     def format_help(self) -> str:
         """Give the help, with examples, for the width of the terminal."""
@@ -181,18 +186,24 @@ class CommandParser(_Parser):
         from firearrow.cli.examples import EXAMPLES
 
         columns = get_terminal_size().columns
-        self.formatter_class = lambda prog: _Format(prog, columns)
-        self.epilog = "\n  ".join(["examples:", *EXAMPLES.get(self.prog, ())])
+        epilog = "\n  ".join(["examples:", *EXAMPLES.get(self.prog, ())])
         if self.prog == PROGRAM:
             forms = (f"{word:8}{' '.join(long)}" for word, long in SHORT_FORMS.items())
-            self.epilog += "\n  ".join(["\n\nshort forms:", *forms])
+            epilog += "\n  ".join(["\n\nshort forms:", *forms])
         if self.has_commands:
-            self.epilog += f"\n\n`{self.prog} COMMAND --help` lists the options of a command."
-        return super().format_help()
+            epilog += f"\n\n`{self.prog} COMMAND --help` lists the options of a command."
+        whole = self.whole()
+        whole.formatter_class = lambda prog: _Format(prog, columns)
+        whole.epilog = epilog
+        return whole.format_help()
+
+    def error(self, message: str) -> NoReturn:
+        """Refuse a command line."""
+        self._places.error(message)
 
     def raise_errors(self) -> None:
         """Make wrong words raise WrongOptions instead of ending the process, for callers without a command line."""
-        for parser in (self, self._options, self._places):
+        for parser in (self._options, self._places):
             parser.ends_process = False
 
     def bound(self, words: Sequence[str]) -> BoundArguments:
