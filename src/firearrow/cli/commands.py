@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from importlib import import_module
-from typing import Any, Final, NamedTuple, TypeVar
+from typing import Any, Final, TypeVar
 
 Function = Callable[..., Any]
 F = TypeVar("F", bound=Function)
@@ -22,12 +22,13 @@ SHORT_FORMS: Final[Mapping[str, tuple[str, str]]] = {
 """Words that stand for a command of a group."""
 
 
-class Listed(NamedTuple):
+class Listed:
     """A command by its name; ``place`` is ``module:name`` below `firearrow.cli`, or, with a dot, below `firearrow`."""
 
-    name: str
-    summary: str
-    place: str
+    def __init__(self, name: str, summary: str, place: str) -> None:
+        self.name: Final = name
+        self.summary: Final = summary
+        self.place: Final = place
 
 
 COMMANDS: Final = (
@@ -76,11 +77,12 @@ COMMANDS: Final = (
 )
 
 
-class LazyCommand(NamedTuple):
+class LazyCommand:
     """A command of a group; ``load`` imports its function, or the group of its commands."""
 
-    summary: str
-    load: Callable[[], Function | CommandGroup]
+    def __init__(self, summary: str, load: Callable[[], Function | CommandGroup]) -> None:
+        self.summary: Final = summary
+        self.load: Final = load
 
 
 class CommandGroup:

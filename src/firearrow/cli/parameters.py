@@ -10,8 +10,9 @@ from __future__ import annotations
 import sys
 from argparse import ArgumentTypeError
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple, Self, dataclass_transform
+from typing import TYPE_CHECKING, Any, Final, Literal, dataclass_transform
 
+from firearrow.cli.records import Record
 from firearrow.clock import SystemClock, duration_ms, moment_ms
 from firearrow.errors import naming
 
@@ -23,62 +24,41 @@ NamesOf = Literal["topics", "groups", "contexts", "keys"]
 """Names that a shell completes for a value."""
 
 
-class Parameter(NamedTuple):
+class Parameter:
     """An option, or an argument in its place.
 
-    ``read`` makes the value of a word; without it, the type does. A parameter without a default is
-    needed, also without ``needed``.
+    ``read`` makes the value of a word; without it, the type does. ``names`` are by default the name in Python as an
+    option: ``--undo-file`` of ``undo_file``. ``off`` is the option that switches it off, where the value is on, off or
+    not given. A parameter without a default is needed, also without ``needed``.
     """
 
-    help: str
-    metavar: str | None = None
-    read: Callable[[str], Any] | None = None
-    names: Sequence[str] = ()
-    """By default the name in Python as an option: ``--undo-file`` of ``undo_file``."""
-    off: str | None = None
-    """Option that switches it off, where the value is on, off or not given."""
-    needed: bool = False
-    names_of: NamesOf | None = None
+    def __init__(
+        self,
+        help: str,  # noqa: A002 - argparse's word
+        metavar: str | None = None,
+        read: Callable[[str], Any] | None = None,
+        names: Sequence[str] = (),
+        off: str | None = None,
+        *,
+        needed: bool = False,
+        names_of: NamesOf | None = None,
+    ) -> None:
+        self.help: Final = help
+        self.metavar: Final = metavar
+        self.read: Final = read
+        self.names: Final = names
+        self.off: Final = off
+        self.needed: Final = needed
+        self.names_of: Final = names_of
 
 
 NOT_ASKED: Final = Parameter("")
 """Marks a field that no option sets; a subclass may declare one for it."""
 
 
-NEEDED: Final = object()
-"""Stands for the default of a field that has none."""
-
-
 @dataclass_transform(frozen_default=True, kw_only_default=True)
-class Options:
-    """Group of options: each field of a subclass is an option of the commands with a parameter of that class.
-
-    Type checkers take the subclass for a frozen dataclass. `dataclasses` would write and compile its methods, which
-    takes 2 ms in most commands.
-    """
-
-    def __init__(self, **values: object) -> None:
-        known = fields_of(type(self))
-        vars(self).update(known, **values)
-        if wrong := [name for name, value in vars(self).items() if name not in known or value is NEEDED]:
-            raise TypeError(f"{type(self).__name__} has, or needs, other fields: {', '.join(wrong)}")
-
-    def __eq__(self, other: object) -> bool:
-        return type(self) is type(other) and vars(self) == vars(other)
-
-    def changed(self, **values: object) -> Self:
-        """Give a copy with other values."""
-        return type(self)(**{**vars(self), **values})
-
-
-def fields_of(kind: type[Options]) -> dict[str, object]:
-    """Give the fields of a class, its bases' first, each with its default or `NEEDED`."""
-    hints = {name: hint for one in reversed(kind.__mro__[:-1]) for name, hint in one.__annotations__.items()}
-    return {name: getattr(kind, name, NEEDED) for name, hint in hints.items() if not _is_of_class(hint)}
-
-
-def _is_of_class(hint: object) -> bool:
-    return isinstance(hint, str) and hint.startswith("ClassVar")
+class Options(Record):
+    """Group of options: each field of a subclass is an option of the commands with a parameter of that class."""
 
 
 def switch(text: str, *, name: str | None = None) -> Parameter:

@@ -14,8 +14,9 @@ from types import NoneType
 from typing import TYPE_CHECKING, Any, Final, Literal, NoReturn, get_args, get_origin, get_type_hints
 
 from firearrow.cli.commands import PROGRAM, SHORT_FORMS, TOP, CommandGroup, Function
-from firearrow.cli.parameters import NEEDED, NOT_ASKED, STANDARD_INPUT, NamesOf, Options, WrongOptions, fields_of
+from firearrow.cli.parameters import NOT_ASKED, STANDARD_INPUT, NamesOf, Options, WrongOptions
 from firearrow.cli.parameters import Parameter as Declared
+from firearrow.cli.records import NEEDED, fields_of
 
 if TYPE_CHECKING:
     from firearrow.cli.cluster.options import ClusterOptions

@@ -189,7 +189,7 @@ class Clusters:
 
     async def get(self, name: str, user: Credentials | None = None) -> Cluster:
         """Give a cluster as a user sees it; KeyError for an unknown name."""
-        target = self.target(name)._replace(credentials=user)
+        target = self.target(name).changed(credentials=user)
         async with self._opening:
             if (name, user) not in self._open:
                 self._open[name, user] = await self._opened(name, target)

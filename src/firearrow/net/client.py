@@ -15,7 +15,9 @@ import asyncio
 import ssl
 from collections.abc import Callable, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Final, NamedTuple, cast
+from typing import TYPE_CHECKING, Final, cast
+
+import msgspec
 
 from firearrow.errors import BrokerError, ConfigError
 from firearrow.logs import Log
@@ -40,7 +42,7 @@ LEAVING_FRAMES_MAX: Final = 16  # kept together until the turn ends
 LARGE_FRAME_BYTES: Final = 64 << 10  # from here on a copy costs more than another write
 
 
-class ServerRequest(NamedTuple):
+class ServerRequest(msgspec.Struct, frozen=True):
     """Request of a server, with its sender's address and the function that answers it later."""
 
     address: str

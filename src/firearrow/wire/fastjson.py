@@ -27,7 +27,7 @@ from collections.abc import Callable, Generator, Hashable, Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from decimal import Decimal
 from functools import cache, lru_cache
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import msgspec
 
@@ -36,7 +36,7 @@ from firearrow.errors import MessageError
 T = TypeVar("T")
 
 
-class TextLimits(NamedTuple):
+class TextLimits(msgspec.Struct, frozen=True):
     """Limits for reading a stranger's text.
 
     Values are counted by commas, colons and brackets at any place, and by every fourth digit. That takes a nanosecond a

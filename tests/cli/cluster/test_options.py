@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from firearrow.cli.cluster.contexts import Context, Contexts, save_contexts
-from firearrow.cli.cluster.options import ClusterOptions
+from firearrow.cli.cluster.options import ClusterOptions, Target
 from firearrow.errors import ConfigError
 from firearrow.net.encryption import Tls
 from firearrow.wire.signature import Credentials
@@ -68,11 +68,11 @@ def test_a_user_and_encryption_need_no_context(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setenv("FIREARROW_SECRET_KEY", "of the environment")
     save_contexts(Contexts("used", {"used": Context("used:1", "admin", "FIREARROW_SECRET_KEY")}))
     found = ClusterOptions(user="nina", tls=True, tls_any=True).target()
-    assert found == (["used:1"], Credentials("nina", "of the environment"), Tls(verify=False))
+    assert found == Target(["used:1"], Credentials("nina", "of the environment"), Tls(verify=False))
     secret = tmp_path / "secret"
     secret.write_text("of the file\n")
     with pytest.raises(ConfigError, match="can be read by others"):
         ClusterOptions(user="nina", secret_file=str(secret)).target()
     secret.chmod(0o600)
     found = ClusterOptions(user="nina", secret_file=str(secret), tls=True, tls_ca="ca.pem").target()
-    assert found[1:] == (Credentials("nina", "of the file"), Tls("ca.pem"))
+    assert (found.credentials, found.tls) == (Credentials("nina", "of the file"), Tls("ca.pem"))

@@ -123,7 +123,7 @@ def test_a_body_is_readable_on_a_terminal(monkeypatch: pytest.MonkeyPatch) -> No
         terminal = Terminal()
         monkeypatch.setattr(sys, "stdout", terminal)
         monkeypatch.setenv("NO_COLOR", no_color)
-        Output(output="body").show(MESSAGES._replace(rows=rows))
+        Output(output="body").show(MESSAGES.changed(rows=rows))
         lines = terminal.getvalue().splitlines()
         assert value in lines
         assert lines[-3:] == ["/wA=", "no JSON \\x1b[2J", "[no JSON"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from firearrow.client.admin.cluster import (
+    Reset,
     addresses_of_cluster,
     brokers_of,
     cluster_with,
@@ -124,7 +125,7 @@ def test_an_offline_reset_commits_offsets(force: bool, after: int) -> None:
         async with administering(replies) as (admin, answers):
             answers.replies[105] = route_to(answers.address)
             [reset] = await admin.reset_offline("g", "T", 1000, force=force)
-            assert reset == ("a", 0, 9, 4, 7, after)
+            assert reset == Reset("a", 0, 9, 4, 7, after)
             committed = [one for one in answers.asked if one.code == Code.UPDATE_CONSUMER_OFFSET]
             offsets = [fields_of(one, UpdateConsumerOffset).commit_offset for one in committed]
             assert offsets == [7] * force
@@ -144,7 +145,7 @@ def test_a_group_that_never_consumed_is_reset_from_the_first_message() -> None:
         async with administering(replies) as (admin, answers):
             answers.replies[105] = route_to(answers.address)
             [reset] = await admin.reset_offline("g", "T", -1)
-            assert reset == ("a", 0, 9, 2, 9, 9)
+            assert reset == Reset("a", 0, 9, 2, 9, 9)
 
     run(scene)
 

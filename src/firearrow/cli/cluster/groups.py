@@ -198,7 +198,7 @@ async def create_group(
         async with refusable(path, lambda: _is_as_before(admin, was)):
             for master in masters:
                 await admin.groups.create(master.address, changed(had[master.broker] or new, given, {}))
-        output.show((await _configured(admin, name))._replace(note=note))
+        output.show((await _configured(admin, name)).changed(note=note))
 
 
 async def _is_as_before(admin: Admin, was: GroupUndo) -> bool:
@@ -247,7 +247,7 @@ async def undo(
     undone = read_undo(file, GroupUndo)
     async with cluster.admin() as admin:
         table = await made_again(admin, undone, apply=apply)
-    output.show(table if apply else table._replace(note=PREVIEW))
+    output.show(table if apply else table.changed(note=PREVIEW))
     return code_of(table.values("state"))
 
 

@@ -140,7 +140,7 @@ async def show_lag(
     total = sum(max(0, info.total_lag_count) for _, info in found)
     table = Table("Lag", LAG, rows, f"The whole lag is {counted(total, 'message')}.").at_most(top)
     shown = sum(int(str(row[4])) for row in table.rows)
-    output.show(table._replace(more=table.more or shown < total))
+    output.show(table.changed(more=table.more or shown < total))
 
 
 def _lag(group: str, broker: str, info: LiteGroupInfo, lag: LiteLag) -> list[Cell]:

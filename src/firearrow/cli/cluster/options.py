@@ -11,9 +11,10 @@ import os
 import sys
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
-from typing import TYPE_CHECKING, Annotated, Final, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Final
 
 from firearrow.cli.parameters import Options, Parameter, WrongOptions, seconds, switch, valued
+from firearrow.cli.records import Record
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -31,7 +32,7 @@ Group = Annotated[str, Parameter("the group's name", names_of="groups")]
 Broker = Annotated[str, Parameter("the broker's name, or its address")]
 
 
-class Target(NamedTuple):
+class Target(Record):
     """Name servers of a cluster, user and encryption."""
 
     name_servers: Sequence[str]
@@ -123,7 +124,8 @@ class ClusterOptions(Options):
         """Administer the cluster for an ``async with`` block."""
         from firearrow.client.admin import Admin
 
-        async with Admin.of(*self.target()) as admin:
+        target = self.target()
+        async with Admin.of(target.name_servers, target.credentials, target.tls) as admin:
             yield admin
 
 

@@ -92,7 +92,7 @@ async def create(
         async with refusable(path, lambda: _is_as_before(admin, was)):
             for master in masters:
                 await admin.topics.create(master.address, changed(had[master.broker] or new, given, attributes))
-        output.show((await configured(admin, topic))._replace(note=note))
+        output.show((await configured(admin, topic)).changed(note=note))
 
 
 async def _is_as_before(admin: Admin, was: TopicUndo) -> bool:

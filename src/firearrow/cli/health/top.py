@@ -106,7 +106,7 @@ class Looking:
             notes += silent
         moment = datetime.fromtimestamp(self._clock.now_ms() / 1000, UTC)
         report = report_of(self._samples.traffic(), f"{moment:%H:%M:%S}Z", notes, of_lake)
-        return report._replace(tables=[self._with_trend(table) for table in report.tables])
+        return report.changed(tables=[self._with_trend(table) for table in report.tables])
 
     def _with_trend(self, table: Table) -> Table:
         """Give a table with the course of its rates, once there are two of them."""
@@ -122,7 +122,7 @@ class Looking:
         if not any(trends):
             return table
         rows = [[*row, trend] for row, trend in zip(table.rows, trends, strict=True)]
-        return table._replace(columns=[*table.columns, "trend"], rows=rows)
+        return table.changed(columns=[*table.columns, "trend"], rows=rows)
 
 
 SPARKS: Final = "▁▂▃▄▅▆▇█"
@@ -175,7 +175,7 @@ def _brokers(traffic: Traffic) -> Table:
     table = Table("Brokers (share: how full the disk is)", BROKERS, traffic.brokers)
     if any(row.note for row in traffic.brokers):
         return table
-    return table._replace(columns=BROKERS[:-1], rows=[row[:-1] for row in traffic.brokers])
+    return table.changed(columns=BROKERS[:-1], rows=[row[:-1] for row in traffic.brokers])
 
 
 def frame(report: Report, lines: int, columns: int) -> str:
@@ -193,7 +193,7 @@ def frame(report: Report, lines: int, columns: int) -> str:
 
 def _lines(report: Report, rows: Sequence[int], columns: int) -> list[str]:
     tables = [_cut(table, count) for table, count in zip(report.tables, rows, strict=True)]
-    text = as_text(report._replace(tables=tables), columns)
+    text = as_text(report.changed(tables=tables), columns)
     return [line for line in text.splitlines() if not line.startswith("  (and in --json")]
 
 
@@ -201,4 +201,4 @@ def _cut(table: Table, count: int) -> Table:
     if len(table.rows) <= count:
         return table
     title = f"{table.title}: {count} of {len(table.rows)}"
-    return table._replace(title=title, rows=table.rows[:count])
+    return table.changed(title=title, rows=table.rows[:count])

@@ -384,7 +384,7 @@ async def pending(
     async with cluster.admin() as admin:
         if by == "topic":
             table = await by_topic(admin)
-            output.show(table._replace(rows=[row for row in table.rows if topic in (None, row[0])]))
+            output.show(table.changed(rows=[row for row in table.rows if topic in (None, row[0])]))
             return
         found, note = await waiting(admin, topic, now_ms)
     if by == "time":

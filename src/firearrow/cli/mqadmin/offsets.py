@@ -7,6 +7,8 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
+from msgspec.structs import astuple
+
 from firearrow.cli.mqadmin.groups import queue_troubles, same_subscriptions
 from firearrow.cli.mqadmin.invocation import Invocation, or_none
 from firearrow.cli.mqadmin.javatext import (
@@ -117,7 +119,7 @@ def _print_places(run: Invocation, places: Mapping[MessageQueue, int]) -> None:
 def _print_resets(run: Invocation, resets: Sequence[Reset], last: str) -> None:
     heads = "#brokerName", "#queueId", "#brokerOffset", "#consumerOffset", "#timestampOffset"
     run.line(_RESET.format(*heads, last))
-    for broker, *numbers in resets:
+    for broker, *numbers in map(astuple, resets):
         run.line(_RESET.format(front(broker, 32), *numbers))
 
 

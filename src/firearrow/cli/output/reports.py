@@ -11,7 +11,9 @@ import re
 import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
+
+from firearrow.cli.records import Record
 
 Cell = str | int | float | datetime | Mapping[str, str] | None  # a bool is an int
 
@@ -20,14 +22,14 @@ _MILLIS: Final = r"(p\d+|max|.*Ms|(wait|took)(P\d+|Max))"
 _RATES: Final = {"messagesPerSecond", "arriving", "consuming"}
 
 
-class Bars(NamedTuple):
+class Bars(Record):
     """Bars, one per row: ``labels`` are the columns that name it, ``value`` the column of its length."""
 
     labels: Sequence[str]
     value: str
 
 
-class Lines(NamedTuple):
+class Lines(Record):
     """Lines, one for each value of ``series`` (or a single one): ``value`` over the times in ``time``."""
 
     time: str
@@ -35,7 +37,7 @@ class Lines(NamedTuple):
     series: str | None = None
 
 
-class Table(NamedTuple):
+class Table(Record):
     """Rows under a title. ``more`` means that rows were left out; ``drawn`` has other rows for the chart.
 
     ``is_exact`` tells that a user has named the columns: they imply no unit, and no value is rounded.
@@ -62,7 +64,7 @@ class Table(NamedTuple):
         """Give the table with at most ``count`` rows."""
         if len(self.rows) <= count:
             return self
-        return self._replace(rows=self.rows[:count], more=True)
+        return self.changed(rows=self.rows[:count], more=True)
 
     def objects(self) -> list[dict[str, Any]]:
         """Rows as JSON objects, by the names of the columns; times are in ISO 8601."""
@@ -81,7 +83,7 @@ class Table(NamedTuple):
         return [row[at] for row in rows]
 
 
-class Report(NamedTuple):
+class Report(Record):
     """Report of a job. ``facts`` are short: its source and its time."""
 
     title: str

@@ -7,6 +7,8 @@ from contextlib import asynccontextmanager
 from importlib import import_module
 from typing import TYPE_CHECKING, Final, Generic, NamedTuple, TypeVar
 
+import msgspec
+
 from firearrow.client.admin.calls import Calls, Part, Silent, nobody
 from firearrow.errors import BrokerError, ConfigError, FirearrowError, NotFound, TopicNotFound
 from firearrow.javanumbers import LONG_MAX
@@ -44,7 +46,7 @@ UNIQUE_KEYS_MAX: Final = 32  # messages that a search for one unique key may ret
 THREE_DAYS_MS: Final = 3 * 24 * 60 * 60 * 1000
 
 
-class Track(NamedTuple):
+class Track(msgspec.Struct, frozen=True):
     """The fate of a message in a group; ``kind`` in RocketMQ's words."""
 
     group: str
@@ -52,7 +54,7 @@ class Track(NamedTuple):
     why: str | None = None
 
 
-class Reset(NamedTuple):
+class Reset(msgspec.Struct, frozen=True):
     """Change of a group's offset in a queue, made without the group's consumers."""
 
     broker: str

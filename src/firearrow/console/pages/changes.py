@@ -122,7 +122,7 @@ def _page(
     shown = fields_of(operation) if undoes is None else ()
     secrets = [field for field in shown if field.name == SECRET and values.get(SECRET)]
     values = {name: texts for name, texts in values.items() if name != SECRET}
-    tables = [table._replace(note=_note(table.note, step)) for table in ran.tables] if ran is not None else []
+    tables = [table.changed(note=_note(table.note, step)) for table in ran.tables] if ran is not None else []
     return Page(
         "operation.html",
         f"Undo: {undoes.operation}" if undoes is not None else summary_of(operation).removesuffix("."),

@@ -30,7 +30,7 @@ async def client(view: View) -> Page:
             "reason": known.reason,
             "topics": view.table(topics_table(known), "topics-", without=["group"]),
             "queues": view.table(queues_table(known), "queues-", without=["group"]),
-            "settings": view.table(facts._replace(rows=settings), "settings-", without=["group", "clientId"]),
+            "settings": view.table(facts.changed(rows=settings), "settings-", without=["group", "clientId"]),
             "stacks": [str(row[0]) for row in stacks_table(known).rows] if wants_stacks else None,
             "topic_names": [it.topic for it in known.subscriptions if not it.topic.startswith("%")],
         },

@@ -35,7 +35,7 @@ def _config(view: View, explained: Table) -> dict[str, Any]:
     only = view.query.get("different") == "yes"
     at = explained.columns.index("state")
     different = [row for row in explained.rows if row[at] == "different"]
-    table = explained._replace(rows=different) if only else explained
+    table = explained.changed(rows=different) if only else explained
     shown = view.table(table)
     return {
         "table": shown,
@@ -100,7 +100,7 @@ async def name_server_config(view: View) -> Page:
         "servers": [("name server", it, it == address) for it in addresses],
         "server": address,
         "change": f"{view.href('do', 'config-set')}?name_servers=yes",
-        **_config(view, explained._replace(rows=rows)),
+        **_config(view, explained.changed(rows=rows)),
         "changed": _last_changes(view, "name_servers", ("yes",)),
     }
     trail = [("Name servers", view.href("name-servers"))]

@@ -50,7 +50,7 @@ async def letters(view: View) -> Page:
     kept = [
         row for row in every.rows if all(not given[name] or _text(every, row, name) == given[name] for name in CAUSES)
     ]
-    table = view.table(every._replace(rows=kept))
+    table = view.table(every.changed(rows=kept))
     names = [column.name for column in table.columns]
     id_at, place_at = names.index("messageId"), names.index("place")
     for row in table.rows:
@@ -78,7 +78,7 @@ async def letters(view: View) -> Page:
 
 def _chosen(table: Table, columns: Sequence[str]) -> Table:
     at = [list(table.columns).index(name) for name in columns] if table.rows else []
-    return table._replace(columns=columns, rows=[[row[it] for it in at] for row in table.rows[::-1]], more=False)
+    return table.changed(columns=columns, rows=[[row[it] for it in at] for row in table.rows[::-1]], more=False)
 
 
 def _text(table: Table, row: Sequence[Cell], column: str) -> str:

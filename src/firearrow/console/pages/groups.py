@@ -177,7 +177,7 @@ def with_owners(queues: Table, facts: groupfacts.GroupFacts) -> Table:
         place = facts.places.get(queue)
         flying = max(0, place.offsets.in_flight) if place is not None else None
         rows.append([*row, flying, ", ".join(owners.get(queue, ())) or None])
-    return queues._replace(columns=[*queues.columns, "inFlight", "owner"], rows=rows)
+    return queues.changed(columns=[*queues.columns, "inFlight", "owner"], rows=rows)
 
 
 PAGES: Final = (Declared("/groups", groups), Declared("/groups/{group}", group))

@@ -39,7 +39,7 @@ async def messages(view: View) -> Page:
             "oldest": oldest,
             "limits": LIMITS,
             "brokers": sorted({str(name) for name in at.values("broker")}) if at else [],
-            "table": view.table(placed(found)._replace(more=False), "", ["topic", "offsetMessageId"]),
+            "table": view.table(placed(found).changed(more=False), "", ["topic", "offsetMessageId"]),
             "note": found.note,
             "links": [*_links(view, at, beginning, oldest=oldest)],
             "first": view.href("topics", topic, "messages") + _query(query, {"above": "", "below": ""}),
@@ -67,7 +67,7 @@ def placed(table: Table) -> Table:
         ]
         for row in table.rows
     ]
-    return table._replace(columns=[columns[kept[0]], "place", *(columns[it] for it in kept[1:])], rows=rows)
+    return table.changed(columns=[columns[kept[0]], "place", *(columns[it] for it in kept[1:])], rows=rows)
 
 
 def _links(view: View, at: Table | None, beginning: str, *, oldest: bool) -> list[tuple[str, str]]:
