@@ -37,8 +37,9 @@ Source: RocketMQ's ``RemotingCommand``, ``RocketMQSerializable``, ``NettyDecoder
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import Enum
+from functools import cache
 from typing import Any, Final
 
 import msgspec
@@ -65,7 +66,6 @@ REMARK_CHARS_MAX: Final = 4096  # a remark may quote what a peer sent, which may
 AnyCommand = Command[Any]
 
 _decode_texts = msgspec.json.Decoder(Command[dict[str, str]]).decode
-_decode_any = msgspec.json.Decoder(Command[dict[str, Any] | None]).decode
 _decode_bare = msgspec.json.Decoder(dict[str, Any]).decode
 encode_json: Final = msgspec.json.Encoder().encode
 
@@ -100,11 +100,17 @@ def _decode_any_json(header: bytes) -> AnyCommand:
     else:
         return command
     try:
-        command = _decode_any(header)
+        command = _decoder_of_any()(header)
     except msgspec.ValidationError:
         command = _decode_loosely(header)
     command.ext = {name: text_of(value) for name, value in (command.ext or {}).items() if value is not None}
     return command
+
+
+@cache
+def _decoder_of_any() -> Callable[[bytes], AnyCommand]:
+    """Return the decoder of headers that no official client writes; most processes are spared its 0.3 ms."""
+    return msgspec.json.Decoder(Command[dict[str, Any] | None]).decode
 
 
 def _decode_loosely(header: bytes) -> AnyCommand:
