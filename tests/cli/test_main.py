@@ -98,6 +98,8 @@ FILES = {"pathlib", "shutil", "json", "firearrow.files", "firearrow.config.prope
 OTHER_SUBJECTS = {
     "ipaddress", "firearrow.client.queues", "firearrow.client.admin.messages", "firearrow.client.admin.servers",
     "firearrow.wire.client_bodies", "firearrow.client.diagnosis.findings", "firearrow.cli.cluster.undo",
+    "firearrow.client.admin.nameservers", "firearrow.wire.headers", "firearrow.wire.jsondialect",
+    "firearrow.wire.registerbody", "firearrow.cli.output.screen", "fnmatch",
 }  # fmt: skip
 
 

@@ -5,6 +5,7 @@ class statement or a C extension turns it into another exception. A command that
 itself. The start of the interpreter, before this module is read, is out of reach.
 """
 
+import gc
 import os
 import signal
 import sys
@@ -22,6 +23,7 @@ def main(arguments: list[str] | None = None) -> int:
     take_interrupts()
     # Nothing here needs numpy's threads for matrices, one for each core: they make each start cost a third more.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+    gc.disable()  # imports leave no garbage to look for, until a command runs
     from firearrow.cli.main import main as run
 
     return run(arguments)

@@ -70,19 +70,13 @@ def _run(words: Sequence[str], *, is_process: bool = False) -> int:
     from firearrow.cli.parser import HELP, asks_for_help, parser_for
 
     wants_help = is_about or asks_for_help(words)
-    gc.disable()  # imports leave no garbage to look for
-    try:
-        parser, rest = parser_for([word for word in words[is_about:] if word not in HELP] if wants_help else words)
-    finally:
-        if is_process:
-            gc.freeze()  # imports stay to the end, where one look for cycles in them is a tenth of a short command
-        gc.enable()
+    parser, rest = parser_for([word for word in words[is_about:] if word not in HELP] if wants_help else words)
     if wants_help:
         if is_about and rest and parser.has_commands:
             parser.bound(rest)  # refuses a name that no command has
         sys.stdout.write(parser.format_help())
         return 0
-    return _run_command(parser, rest)
+    return _run_command(parser, rest, is_process=is_process)
 
 
 def _mqadmin(words: Sequence[str]) -> int | None:
@@ -100,14 +94,18 @@ def _mqadmin(words: Sequence[str]) -> int | None:
         return None
     from firearrow.cli.mqadmin.entry import run
 
+    gc.enable()
     return run(words[1:], cluster_of(front) if front else None)
 
 
-def _run_command(parser: CommandParser, words: Sequence[str]) -> int:
+def _run_command(parser: CommandParser, words: Sequence[str], *, is_process: bool) -> int:
     from firearrow.cli.parameters import WrongOptions
 
     bound = parser.bound(words)
     assert parser.function, "argparse requires a command of a group"
+    if is_process:
+        gc.freeze()  # imports stay to the end, where one look for cycles in them is a tenth of a short command
+    gc.enable()  # `cli.entry` has disabled it
     try:
         return _carry_out(parser.function, bound)
     except WrongOptions as error:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping
-from fnmatch import fnmatchcase
 from typing import Annotated, Final
 
 from firearrow.cli.failures import NothingFound
@@ -24,7 +23,11 @@ PREVIEW: Final = "Nothing is changed yet: --apply does it."
 
 def matches(name: str, pattern: str | None) -> bool:
     """Tell whether a name matches the pattern of a command line."""
-    return pattern is None or fnmatchcase(name, pattern)
+    if pattern is None:
+        return True
+    from fnmatch import fnmatchcase  # most commands list all
+
+    return fnmatchcase(name, pattern)
 
 
 def masters_in(info: ClusterInfo, cluster: str | None = None) -> list[RegisteredBroker]:

@@ -14,7 +14,6 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Final, Literal
 
 from firearrow.cli.output.reports import Cell, Table, as_json, plain, visible
-from firearrow.cli.output.screen import SEVERITIES, as_list, colored_json, painted
 from firearrow.cli.output.stream import naming_output
 from firearrow.cli.parameters import Options, WrongOptions, exclude, switch, valued
 
@@ -63,6 +62,8 @@ class Output(Options):
                 case "csv":
                     self._write_csv([table.columns, *table.rows])
                 case "" | "table":
+                    from firearrow.cli.output.screen import as_list  # a command that fails does not need it
+
                     sys.stdout.write(as_list(table, _width(), colored=has_colors()))
                 case _:
                     for row in table.objects():
@@ -115,7 +116,11 @@ def _print_json(value: Any, indent: int | None = None) -> None:
     text = json.dumps(value, indent=indent, ensure_ascii=False)
     if sys.stdout.isatty():  # strings may be of any producer
         text = "\n".join(map(visible, text.split("\n")))
-    print(colored_json(text) if has_colors() else text)
+    if has_colors():
+        from firearrow.cli.output.screen import colored_json
+
+        text = colored_json(text)
+    print(text)
 
 
 def print_body(row: Mapping[str, Any]) -> None:
@@ -180,4 +185,8 @@ def has_colors() -> bool:
 
 def marked(word: str) -> str:
     """Give a severity in its colour, if standard output may be coloured."""
-    return painted(word, SEVERITIES[word.lower()]) if has_colors() else word
+    if not has_colors():
+        return word
+    from firearrow.cli.output.screen import SEVERITIES, painted
+
+    return painted(word, SEVERITIES[word.lower()])

@@ -8,7 +8,6 @@ spells out characters that would move a cursor or turn text around.
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -19,6 +18,8 @@ Cell = str | int | float | datetime | Mapping[str, str] | None  # a bool is an i
 
 _CAMEL: Final = r"(?<=[a-z0-9])(?=[A-Z])"
 _MILLIS: Final = r"(p\d+|max|.*Ms|(wait|took)(P\d+|Max))"
+UNPRINTABLE: Final = frozenset({"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"})
+"""Categories of characters that would move a cursor or turn text around."""
 _RATES: Final = {"messagesPerSecond", "arriving", "consuming"}
 
 
@@ -215,13 +216,13 @@ def visible(text: str) -> str:
     """Give text with each unprintable character as an escape (``\\x1b``)."""
     if text.isascii() and text.isprintable():
         return text
-    return "".join(_spelt(character) for character in text)
+    from unicodedata import category  # a library of 1 MB
+
+    return "".join(_spelt(it) if category(it) in UNPRINTABLE else it for it in text)
 
 
 def _spelt(character: str) -> str:
-    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"}:
-        return character.encode("unicode_escape", "surrogatepass").decode("ascii")
-    return character
+    return character.encode("unicode_escape", "surrogatepass").decode("ascii")
 
 
 def cut(text: str, length: int) -> str:
