@@ -158,7 +158,7 @@ def _argument(option: Action, parser: CommandParser) -> Argument:
 
 
 def _completed(words: str, summary: str, flags: str, arguments: Iterable[Argument]) -> str:
-    rows = ["\t".join([words, summary, flags]), *("\t" + "\t".join(it) for it in arguments)]
+    rows = ["\t".join([words, summary, flags]), *(f"\t{it.names}\t{it.value}\t{it.help}" for it in arguments)]
     return "".join(f"{row}\n" for row in rows)
 
 

@@ -24,7 +24,7 @@ import zlib
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from itertools import chain
-from typing import Final, NamedTuple
+from typing import Final
 
 from firearrow.cli.commands import PROGRAM, SHORT_FORMS
 
@@ -61,22 +61,31 @@ PLACE: Final = 8
 """Descriptor that argcomplete's scripts read the answer from."""
 
 
-class Argument(NamedTuple):
+class Argument:
     """An option, or an argument in its place, which has no names."""
 
-    names: str
-    value: str
-    help: str
+    def __init__(self, names: str, value: str, text: str) -> None:
+        self.names: Final = names
+        self.value: Final = value
+        self.help: Final = text
 
 
-class Command(NamedTuple):
-    """A row of the table, with its arguments."""
+class Command:
+    """A command of the table. Few lines of the table are read into arguments: an answer needs those of one command."""
 
-    summary: str
-    arguments: list[Argument]
+    def __init__(self, summary: str, shared: Sequence[Command]) -> None:
+        self.summary: Final = summary
+        self.lines: Final[list[str]] = []
+        self._shared: Final = shared
+
+    @property
+    def arguments(self) -> list[Argument]:
+        """Its arguments, those that commands share first."""
+        shared = chain.from_iterable(it.arguments for it in self._shared)
+        return [*shared, *(Argument(*line[1:].rstrip("\n").split("\t")) for line in self.lines)]
 
 
-HELP: Final = Argument("-h,--help", NO_VALUE, "show the help")
+HELP: Final = "\t-h,--help\t-\tshow the help"
 
 Candidates = list[tuple[str, str]]
 """Words that a line may go on with, each with its help."""
@@ -249,14 +258,15 @@ def _long(argument: Argument) -> str:
 
 def _table() -> dict[str, Command]:
     found: dict[str, Command] = {}
-    last = Command("", [])
+    lines: list[str] = []
     with open(TABLE, encoding="utf-8") as file:
         for line in file:
-            first, second, third = line.rstrip("\n").removeprefix("\t").split("\t")
-            if line.startswith("\t"):
-                last.arguments.append(Argument(first, second, third))
-            else:
-                shared = (found[SHARED[letter]].arguments for letter in third)
-                own = [] if first.endswith(".") else [HELP]
-                found[first] = last = Command(second, [*own, *chain.from_iterable(shared)])
+            if line[0] == "\t":
+                lines.append(line)
+                continue
+            name, summary, shared = line.rstrip("\n").split("\t")
+            found[name] = command = Command(summary, [found[SHARED[letter]] for letter in shared])
+            lines = command.lines
+            if not name.endswith("."):
+                lines.append(HELP)
     return found
