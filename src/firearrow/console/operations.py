@@ -242,7 +242,7 @@ def _with_warning(operation: Operation, tables: Sequence[Table]) -> Sequence[Tab
     if not operation.lasting:
         return tables
     first, *others = tables
-    return [first._replace(note=f"{first.note} {operation.lasting}".strip()), *others]
+    return [first.changed(note=f"{first.note} {operation.lasting}".strip()), *others]
 
 
 def words_of(parser: CommandParser, values: Values) -> list[str]:
