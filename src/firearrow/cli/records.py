@@ -18,6 +18,7 @@ class Record:
 
     def __init__(self, *values: object, **named: object) -> None:
         fields = fields_of(type(self))
+        assert len(values) <= len(fields), "each value has a field"
         given = vars(self)
         given.update(fields, **dict(zip(fields, values, strict=False)), **named)
         if wrong := [name for name, value in given.items() if name not in fields or value is NEEDED]:
