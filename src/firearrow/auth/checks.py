@@ -19,7 +19,7 @@ _WRONG: Final = "check signature failed."
 
 
 class UsersAndPolicies(Protocol):
-    """Users and their policies, as the checks read them: those of a broker (`auth.metadata`), or of a proxy."""
+    """Users and their policies, as the checks read them: a broker's (`auth.metadata`) or a proxy's."""
 
     @property
     def users(self) -> Mapping[str, User]:

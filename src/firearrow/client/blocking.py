@@ -34,7 +34,7 @@ from firearrow.client.session.portal import Blocking, at_once, entered, waiting
 class Session(Blocking[_session.Session]):
     """Client of a cluster that producers and consumers share: its connections, routes and heartbeats.
 
-    The arguments are those of the asyncio `firearrow.client.Session`: the addresses of the name servers
+    The asyncio `firearrow.client.Session` takes the same arguments: the addresses of the name servers
     (``host:port;host:port``), ``credentials``, ``tls``, ``namespace`` and so on.
     """
 
@@ -44,7 +44,7 @@ class Session(Blocking[_session.Session]):
 class Producer(Blocking[_producer.Producer]):
     """Producer of a group, whose methods wait for the brokers; any thread may call them.
 
-    The arguments are those of the asyncio `firearrow.client.Producer`: the addresses of the name servers or a
+    The asyncio `firearrow.client.Producer` takes the same arguments: the addresses of the name servers or a
     `Session`, ``group``, ``retries``, ``timeout_seconds``, ``compression`` and so on. ``check`` is a plain function,
     which decides open transactions in another thread.
     """
@@ -64,7 +64,7 @@ class Producer(Blocking[_producer.Producer]):
 class PushConsumer(Subscribing, Blocking[_push.PushConsumer]):
     """Member of a consumer group, which calls plain functions in other threads for messages as they arrive.
 
-    The arguments are those of the asyncio `firearrow.client.PushConsumer`: the addresses of the name servers or a
+    The asyncio `firearrow.client.PushConsumer` takes the same arguments: the addresses of the name servers or a
     `Session`, ``group``, ``start`` (a new group gets all stored messages by default), ``ordered``, ``broadcasting``,
     ``max_reconsume_times``, ``drain`` and so on.
     """
@@ -106,7 +106,7 @@ class PushConsumer(Subscribing, Blocking[_push.PushConsumer]):
 class PullConsumer(Blocking[_pull.PullConsumer]):
     """Consumer that polls: the application chooses the time, the queues and the offset.
 
-    The arguments are those of the asyncio `firearrow.client.PullConsumer`: the addresses of the name servers or a
+    The asyncio `firearrow.client.PullConsumer` takes the same arguments: the addresses of the name servers or a
     `Session`, ``group``, ``start`` (a new group gets all stored messages by default), ``auto_commit`` and so on.
     """
 
@@ -137,7 +137,7 @@ class PullConsumer(Blocking[_pull.PullConsumer]):
 class SimpleConsumer(Blocking[_simple.SimpleConsumer]):
     """Member of a group that receives messages on request and acknowledges each.
 
-    The arguments are those of the asyncio `firearrow.client.SimpleConsumer`: the addresses of the name servers or a
+    The asyncio `firearrow.client.SimpleConsumer` takes the same arguments: the addresses of the name servers or a
     `Session`, ``group``, ``topics`` (names, or names with expressions such as ``A || B``) and ``start``.
     """
 

@@ -83,7 +83,7 @@ def once(store: KeyStore, key: Callable[[T], str | None]) -> Callable[[Work[T]],
 def once(store: KeyStore, key: Callable[[Any], str | None]) -> Any:
     """Wrap a handler so that it handles each key once.
 
-    ``key`` returns the key of what the handler gets, or None to handle it at every delivery. A message whose key is
+    ``key`` returns the key of the handler's argument, or None to handle it at every delivery. A message whose key is
     done counts as consumed. A message whose key another consumer works on is retried.
     """
 

@@ -246,8 +246,8 @@ class Client:
 
     ``handlers`` answer the requests of servers, by request code. ``call_seconds`` is the default time limit of a call.
     All requests carry the fields ``extra``. ``on_connected`` gets each connection that was opened, ``on_lost`` each
-    that has ended. With ``spares_working``, an overdue answer closes no connection on which the server has sent
-    something in the last second.
+    that has ended. With ``spares_working``, an overdue answer leaves the connection open if the server has sent
+    something on it in the last second.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Limits on the connections of a server: their count, and the time for which one may be idle."""
+"""Limits on the connections of a server: their count, and the time that one may be idle."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class ConnectionLimit:
 
 
 class IdleSweep:
-    """Closes idle connections of a server, of which there are ``peers``.
+    """Closes idle connections of a server; ``peers`` are all its connections.
 
     A connection is idle while nothing comes. One of gRPC is also idle without any call, though it sends PINGs;
     ``grpc_seconds_max`` returns the limit for that, None for the general one. The owner of a connection in the same

@@ -12,7 +12,7 @@ A client that is silent for too long is closed, or asked by a PING first if call
 that makes no calls for too long is told to leave by GOAWAY, then closed.
 
 Back-pressure: while a client leaves more than ``UNREAD_BYTES_HIGH`` of answers in its socket unread, nothing is read
-from it. Answers for which the client's HTTP/2 windows have no room are unread, too. With as many of them, frames are
+from it. Answers that find no room in the client's HTTP/2 windows are unread, too. With as many of them, frames are
 read, since they may open the windows, but their calls wait, and the windows for the client's data stay as they are. A
 turn of the loop has some milliseconds for one connection; other calls of a read wait for a later turn.
 """
@@ -78,7 +78,7 @@ class _Partial:
 
     @property
     def held_bytes(self) -> int:
-        """Bytes of all of it."""
+        """Bytes of all held data."""
         return self.reader.held_bytes + len(self.request or b"")
 
 
@@ -87,7 +87,7 @@ class Call:
 
     ``fields`` are its header fields, lower case. ``cancelled`` is called once if the client gives the call up or its
     connection ends before the answer; ``ended`` when it has sent its last message; ``lost`` if the client goes after
-    the answer has ended, but before it has opened its windows for all of it.
+    the answer has ended, but before it has opened its windows for the whole answer.
     """
 
     __slots__ = (
@@ -260,7 +260,7 @@ class Call:
             self.ended()
 
     def _count(self, partial: _Partial) -> None:
-        """Count what the connection holds of the request."""
+        """Count the bytes of the request that the connection holds."""
         held_bytes = partial.held_bytes
         self._peer.partial_bytes += held_bytes - partial.counted_bytes
         partial.counted_bytes = held_bytes
@@ -348,7 +348,7 @@ class GrpcPeer(asyncio.Protocol):
         self._was_full = False
 
     def begin(self, hello: bytes) -> None:
-        """Begin with the bytes by which the connection was recognised."""
+        """Begin with the connection's first bytes, which have shown that it is HTTP/2."""
         self.write(self.http2.begin())
         self.data_received(hello)
 
@@ -509,7 +509,7 @@ class GrpcPeer(asyncio.Protocol):
             self._transport.pause_reading()
 
     def resume_writing(self) -> None:
-        """Go on with what was read, then read again."""
+        """Go on with the bytes already read, then read again."""
         self._paused = False
         self._note_reading()
         self._read_on()
@@ -555,7 +555,7 @@ class GrpcPeer(asyncio.Protocol):
         return self._transport is not None and not self._transport.is_closing()
 
     def left_unread(self, size: int) -> None:
-        """Count bytes of an answer for which the client's windows have no room."""
+        """Count bytes of an answer that find no room in the client's windows."""
         self._host.budget.gave(size)
         self._note_reading()
 
@@ -602,7 +602,7 @@ class GrpcPeer(asyncio.Protocol):
     def leave(self) -> None:
         """Refuse the calls that wait, since the server stops, and close after all frames have left.
 
-        The server itself sets a limit to the time in which a client may take them.
+        The server itself limits the time that a client has to take them.
         """
         if self._outgoing is None or self._is_leaving:
             return

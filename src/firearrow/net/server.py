@@ -779,7 +779,7 @@ class Server:
             return None
 
     def enter(self, peer: Peer | GrpcPeer) -> None:
-        """Add a connection (called by itself)."""
+        """Add the connection that calls this."""
         self._all.add(peer)
         if isinstance(peer, Peer):
             self.peers.add(peer)
@@ -788,7 +788,7 @@ class Server:
             self.grpc_peers.add(peer)
 
     def forget(self, peer: Peer | GrpcPeer) -> None:
-        """Remove a connection that has ended (called by itself)."""
+        """Remove the connection that calls this, since it has ended."""
         self._all.discard(peer)
         if isinstance(peer, Peer):
             self.peers.discard(peer)

@@ -37,13 +37,13 @@ def claimed_user(call: Call) -> str:
 
 
 class Exempt(str):
-    """User of a call that needs no permission; empty if the call needs no signature either, and has none."""
+    """User of a call that is exempt from permissions; empty if the call is unsigned and also exempt from signatures."""
 
     __slots__ = ()
 
 
 class WhiteLists(NamedTuple):
-    """Names of requests that need no signature, and of those that need no permission."""
+    """Names of requests that are exempt from signatures, and of requests that are exempt from permissions."""
 
     unsigned: frozenset[str] = frozenset()
     allowed: frozenset[str] = frozenset()

@@ -30,7 +30,7 @@ class Link(Protocol):
         ...
 
     def prove(self, user: str | None) -> None:
-        """Make the following requests those of a user, which the proxy has checked; None if users are not checked."""
+        """Send the following requests for a user that the proxy has checked; None if users are not checked."""
         ...
 
     def for_call(self, user: str | None) -> Link:

@@ -206,7 +206,7 @@ def _answer_later(
     limit: CallLimit,
     count: Callable[[int, Call], None],
 ) -> None:
-    """Answer a call when its coroutine ends; until then it is pending."""
+    """Answer a call when its coroutine ends; in the meantime the call is pending."""
 
     def failed(error: Exception) -> None:
         done(answer(status=failure(call, error)))

@@ -1,7 +1,7 @@
-"""Clients: their settings, their registration at brokers, and the stream on which the proxy asks them.
+"""Clients: their settings, their registration at brokers, and the stream for the proxy's requests to them.
 
 A client begins with its settings on a `Telemetry` stream, and says every 10 s by `Heartbeat` that it is alive. It is
-registered at brokers under its topics, as producer, or under its group, as consumer, by a link of its own; some of its
+registered at brokers under its topics, as producer, or under its group, as consumer, by a separate link; some of its
 heartbeats repeat that. So a broker knows it like a client that speaks remoting, and asks it by that link: the proxy
 passes the question on by the stream. A client is forgotten, with its settings, after `NotifyClientTermination`, without
 a heartbeat for two minutes, and when a broker ends its link. The end of the stream alone does not end a client.
@@ -265,8 +265,8 @@ class Clients:
     async def presumed(self, context: Context, request: ReceiveMessageRequest) -> Client:
         """Enter the client of a receive as the push consumer that it must be, though it has sent no settings.
 
-        After a restart of its proxy, the Python client sends them again within five minutes; until then its receives
-        are all that is known of it. Java: ReceiveMessageActivity fails.
+        After a restart of its proxy, the Python client sends them again within five minutes. Before, the
+        proxy knows only its receives. Java: ReceiveMessageActivity fails.
         """
         group = await self._brokers.group(request.group.name)
         is_lite = group is not None and bool(group.attributes.get(LITE_BIND_TOPIC))
@@ -617,7 +617,7 @@ def _recover(client: Client, asked: Asked) -> None:
 
 
 def _running_info(client: Client, trace: str | None = None) -> ConsumerRunningInfo:
-    """State of a consumer as far as a proxy knows it."""
+    """State of a consumer, in the parts that a proxy knows."""
     settings = client.settings
     kind = CONSUME_PASSIVELY if settings.client_type in _PASSIVE else CONSUME_ACTIVELY
     properties = {

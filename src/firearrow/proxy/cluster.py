@@ -4,7 +4,7 @@ All calls go by one pool, with one connection to each broker. A call on an open 
 its waiter is the `Reply` that the caller awaits. A task opens connections, and asks for routes that are not known yet.
 
 A broker knows a client by the connection of its heartbeat. It sends its own requests by that connection, and shows its
-address to administrators. So each client that has sent its settings has a connection of its own to each broker of its
+address to administrators. So each client that has sent its settings has its own connection to each broker of its
 topics. 1000 clients of topics at four brokers are 4000 connections, each with 7 KiB in the proxy (measured with 500
 clients and two brokers). The limit of file descriptors (``ulimit -n``) must suffice for them. In return each tool shows
 a client of the proxy as any other, and a producer is asked for its own transactions. A connection that is lost is
@@ -152,7 +152,7 @@ class ClusterCalls:
         self._sender = Sender(user, address)
 
     def prove(self, user: str | None) -> None:
-        """Make the following requests those of a user."""
+        """Send the following requests for a user."""
         self._sender = Sender(user, self._address)
 
     def for_call(self, user: str | None) -> Link:
@@ -209,13 +209,13 @@ class ClusterCalls:
         """Do nothing."""
 
     def close(self) -> None:
-        """Do nothing: the connections are those of all."""
+        """Do nothing: all clients share the connections."""
 
 
 class ClusterLink(ClusterCalls):
-    """Link to the brokers of a cluster: calls by the pool, and connections of its own once it is registered.
+    """Link to the brokers of a cluster: calls by the pool, and its own connections once it is registered.
 
-    ``access`` is that of these connections, None for the proxy's own.
+    ``access`` is the access of these connections, None for the proxy's own.
     """
 
     _questions: ClassVar[Sequence[RequestCode]] = _QUESTIONS

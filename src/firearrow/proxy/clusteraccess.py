@@ -7,7 +7,7 @@ a change takes effect after the refresh time of their keys (20 s).
 
 A request that refers to a message by its place in the log is checked by the topic of that message, which the broker
 is asked for. Handles and transaction ids are not signed. With others' offsets a client could otherwise copy their
-messages into a dead letter queue of its own, or end their transactions.
+messages into its own dead letter queue, or end their transactions.
 
 Source: RocketMQ's ``ProxyAuthenticationMetadataProvider``, ``ProxyAuthorizationMetadataProvider``.
 """

@@ -24,7 +24,7 @@ from firearrow.proxy.service import Service, limits_of
 
 
 class ClusterProxy:
-    """Proxy at a port of its own, in front of the brokers of a cluster; ``start`` and ``stop`` once each.
+    """Proxy at a separate port, in front of the brokers of a cluster; ``start`` and ``stop`` once each.
 
     ``host`` is its address for clients that name none. ``memory_bytes_max`` limits the memory of all clients, 0 is a
     quarter of the machine's.
@@ -93,8 +93,9 @@ class ClusterProxy:
         return self.port
 
     async def serve_remoting(self, *, shares_port: bool = False) -> tuple[str, int]:
-        """Serve remoting clients, too, at a port of their own; return host and port, and raise as `start`, which comes
-        first.
+        """Serve remoting clients, too, at a separate port; return host and port.
+
+        `start` comes first, and raises the same errors.
         """
         config = self._config
         self.remoting_port = await self._server.serve_also(

@@ -1,6 +1,6 @@
 """The proxy's configuration: keys of RocketMQ's ProxyConfig and AuthConfig, from the JSON of `rmq-proxy.json`.
 
-A value is of its own type or a text: ``8081`` and ``"8081"`` are the same, as for RocketMQ's reader::
+A value has the type of its key, or is a text: ``8081`` and ``"8081"`` are the same, as for RocketMQ's reader::
 
     load(b'{"grpcServerPort": 9081, "grpcThreadPoolNums": 8}')  ->  a config, and no note
     load(b'{"grpcServerPort": "many"}')  ->  ConfigError: grpcServerPort=many: allowed is a whole number
@@ -251,7 +251,7 @@ routes; sends do not avoid one that is slow."""
 def load(text: bytes, environment: Mapping[str, str] | None = None) -> tuple[ProxyConfig, list[Note]]:
     """Build the configuration from the bytes of a file; return it and a note on each unknown key.
 
-    ``environment`` holds variables: ``NAMESRV_ADDR``, those of a JVM with TLS keys, and RocketMQ's home. Raises
+    ``environment`` holds variables: ``NAMESRV_ADDR``, a JVM's variables with TLS keys, and RocketMQ's home. Raises
     ConfigError for text that is no JSON object, and for a value that its key does not accept or this version does not
     have.
     """

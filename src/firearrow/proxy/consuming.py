@@ -428,7 +428,7 @@ class Consuming:
         return receipt
 
     def _known(self, group: str, topic: str, text: str, lite_topic: str) -> Receipt | None:
-        """Result of `_valid` if that needs no wait, otherwise None. This saves two coroutines for most messages."""
+        """Result of `_valid` if it would not wait, otherwise None. This saves two coroutines for most messages."""
         if self.renewal.in_progress:
             return None
         receipt = self._renewed.newest(group, topic, parse_receipt(text, lite_topic))
@@ -531,7 +531,7 @@ def _popped(answer: AnyCommand, queue: Queue, *, in_order: bool) -> list[_Popped
 
 
 def _popped_of_lite(answer: AnyCommand, topic: str, broker: str) -> list[_Popped]:
-    """Read the messages of an answer to a pop of lite topics: each lite topic has one queue, and offsets of its own."""
+    """Read the messages of an answer to a pop of lite topics: each lite topic has one queue, and its own offsets."""
     ext = answer.ext
     times = int(ext["popTime"]), int(ext["invisibleTime"]), int(ext["reviveQid"])
     counts = ext.get("orderCountInfo", "").split(";")

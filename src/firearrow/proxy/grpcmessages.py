@@ -1,6 +1,6 @@
 """Messages of gRPC's own services: health and reflection; `grpcmessages.pyi` has their types.
 
-Versions v1 and v1alpha of reflection differ in names only; the messages here are those of v1.
+Versions v1 and v1alpha of reflection differ in names only; the messages here belong to v1.
 """
 
 from firearrow.proxy.descriptors import member

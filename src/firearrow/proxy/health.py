@@ -1,4 +1,4 @@
-"""gRPC's health service, by which load balancers learn whether the server takes calls.
+"""gRPC's health service, which tells load balancers whether the server takes calls.
 
 Source: gRPC's health checking protocol, `grpc.health.v1`. All services of a server have one status.
 """

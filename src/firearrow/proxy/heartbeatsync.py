@@ -2,9 +2,9 @@
 
 RocketMQ's proxies do not register their clients at brokers. Each sends its consumers' heartbeats to a topic of the
 cluster (``heartbeatSyncerTopicName``), and all proxies read it. This proxy does the same, so that remoting consumers
-behind either kind of proxy divide the queues of a group among all of them. Other proxies of Firearrow need no messages:
-brokers know all of their clients. So nothing happens before the topic exists, which the first of RocketMQ's proxies
-creates.
+behind either kind of proxy divide the queues of a group among all of them. Other proxies of Firearrow do not need the
+messages: brokers know all of their clients. So nothing happens before the topic exists, which the first of RocketMQ's
+proxies creates.
 
 Source: RocketMQ's ``HeartbeatSyncer``, ``HeartbeatSyncerData``, ``RemoteChannelSerializer``.
 """

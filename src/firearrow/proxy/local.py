@@ -1,4 +1,4 @@
-"""Local mode: the proxy is in the broker's process, and its requests are those of a connection without a socket.
+"""Local mode: the proxy is in the broker's process, and sends requests by a connection without a socket.
 
 The broker sees each client of the proxy as a peer with the client's address, as if it spoke remoting: so its tables of
 producers and consumers, its limits and its access control hold without a second implementation.
@@ -58,11 +58,11 @@ class LocalLink:
         self._user: str | None = None
 
     def prove(self, user: str | None) -> None:
-        """Make the following requests those of a user."""
+        """Send the following requests for a user."""
         self._user = user
 
     def for_call(self, user: str | None) -> LocalLink:
-        """Return the link for one call of a user: for another user than that of the first call, a link of its own.
+        """Return the link for one call of a user; any other user than the first call's gets a separate link.
 
         A call may wait before it makes its next request. Meanwhile calls of others begin, or calls without the need of
         a permission.

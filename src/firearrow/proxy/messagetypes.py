@@ -1,4 +1,4 @@
-"""Types of messages and topics: what a message's properties make it, and what a topic takes.
+"""Types of messages and topics: the type of a message by its properties, and the types that a topic takes.
 
 A topic has its type in the attribute ``message.type``. The first row that fits a message's properties is its type::
 

@@ -1,4 +1,4 @@
-"""Messages of OpenTelemetry's protocol by which clients send metrics; `otlpmessages.pyi` has their types.
+"""Messages of OpenTelemetry's protocol, which clients use to send metrics; `otlpmessages.pyi` has their types.
 
 Gauges, sums and histograms with explicit bounds are here. RocketMQ's clients send no other kinds.
 """

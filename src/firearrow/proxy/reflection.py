@@ -1,4 +1,4 @@
-"""gRPC's server reflection, by which tools such as grpcurl learn services and messages from the server.
+"""gRPC's server reflection, which tells tools such as grpcurl the services and messages of the server.
 
 Source: `grpc.reflection.v1.ServerReflection` and its older name in `v1alpha`, which differ in nothing else. A file is
 answered with all files that it imports, as RocketMQ's server does.

@@ -95,7 +95,7 @@ _CODES: Final = {
 
 
 class RemotingLink(ClusterLink):
-    """Way of one remoting client to the brokers, by connections of its own."""
+    """Link of one remoting client to the brokers, by its own connections."""
 
     _questions = CODES
 

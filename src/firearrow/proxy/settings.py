@@ -1,4 +1,4 @@
-"""Settings of a client: what it sends when it begins, with the values that the proxy decides.
+"""Settings of a client, which it sends when it begins, with the values that the proxy decides.
 
 Source: RocketMQ's ``GrpcClientSettingsManager``.
 """

@@ -137,7 +137,7 @@ _is_client_key: Final = re.compile(r"[a-zA-Z][a-zA-Z0-9_.-]*").fullmatch
 
 
 def check_client_properties(settings: Settings) -> None:
-    """Check the properties by which a client describes itself: `Code.INVALID_CLIENT_PROPERTIES` beyond a limit.
+    """Check the properties that a client sends about itself: `Code.INVALID_CLIENT_PROPERTIES` beyond a limit.
 
     Keys that begin with ``rocketmq.`` are reserved for clients' libraries, and valid. The properties are shown, and no
     decision rests on them. Source: ``definition.proto`` of rocketmq-apis.

@@ -8,7 +8,7 @@ offset field
 0      store time of the last record that is on the disk, ms
 8      store time of the last record whose ConsumeQueue entry is, ms
 16     store time of the last key in a full (or closed) IndexFile, ms
-24     what a slave knows of its master's flushed offset; nothing goes by it, as on RocketMQ
+24     flushed offset of the master, as its slave knows it; only shown, as on RocketMQ
 32     confirmed physical offset
 40     physical offset of the last record whose ConsumeQueue entry is on the disk
 ====== ====================================================================

@@ -29,7 +29,7 @@ offset size field
 Worked example, request 14 with ``topic=T``:
 ``00000025 01000021 000e 03 0201 00000007 00000000 00000000 0000000c 0005 746f706963 00000001 54``.
 
-The most frequent requests have decoders of their own: see ``wire.hotheaders``.
+The most frequent requests have their own decoders: see ``wire.hotheaders``.
 
 Source: RocketMQ's ``RemotingCommand``, ``RocketMQSerializable``, ``NettyDecoder``.
 """
@@ -266,7 +266,7 @@ class Connection:
     ``receive`` never raises, whatever a peer sends. After a violation the connection takes no more bytes: ``violation``
     says why, in one sentence. The commands before it in the same read are still returned.
 
-    ``decoders`` are those of ``wire.hotheaders`` or none: then the ``ext`` of every command is plain text.
+    ``decoders`` come from ``wire.hotheaders``. Without decoders, the ``ext`` of every command is plain text.
     """
 
     __slots__ = (

@@ -89,7 +89,7 @@ def timeout_ms(value: bytes | None) -> float | None:
 
 
 def whole_message(data: bytes) -> bytes | None:
-    """Return the message of which ``data`` consists, None if it is no single message or is compressed."""
+    """Return the message that ``data`` consists of, None if it is no single message or is compressed."""
     return data[PREFIX_BYTES:] if int.from_bytes(data[:PREFIX_BYTES]) == len(data) - PREFIX_BYTES else None
 
 

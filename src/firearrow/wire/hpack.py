@@ -323,7 +323,7 @@ def _steps(state: int) -> tuple[Step, ...]:
 
 @cache
 def _padding_states() -> frozenset[int]:
-    """The nodes at which a text may end: behind at most seven ones."""
+    """Nodes where a text may end: behind at most seven ones."""
     nodes = _tree()
     states = [0]
     for _ in range(7):

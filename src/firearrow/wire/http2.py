@@ -9,21 +9,21 @@ offset size field
 0      3    length of the payload
 3      1    type
 4      1    flags
-5      4    stream, of which the highest bit counts for nothing; 0 is the connection
+5      4    stream; its highest bit counts for nothing, and 0 is the connection
 9      n    payload
 ====== ==== ======================================================================
 
 A call is one stream: HEADERS and DATA of the client, the last with END_STREAM, then HEADERS, DATA and HEADERS of the
-server. `Http2.receive` takes what a read brought and gives the calls' data in the order of the frames. The frames of an
+server. `Http2.receive` takes the bytes of a read and gives the calls' data in the order of the frames. The frames of an
 answer are bytes that the caller writes, all answers of a read at once: `answer` makes them for a short answer, which is
-one concatenation. A longer one, or one for which the client's windows have no room, waits in its stream until the
+one concatenation. A longer answer, or one that finds no room in the client's windows, waits in its stream until the
 client opens them.
 
 The windows for the client's data are opened again as soon as data came: a client that takes too much memory is held up
 by its socket, as a client of remoting is (``net.budget``). While its answers are unread (`Http2.hold`), they stay as
 they are.
 
-Limits, beside those of ``hpack``:
+Limits, in addition to the limits of ``hpack``:
 
 - `FRAME_BYTES_MAX`: a frame is handled once it is whole.
 - `STREAMS_MAX`: calls at a time. A waiting call is one.
@@ -165,7 +165,7 @@ class Http2:
     """One connection of a client.
 
     ``send`` gets frames that belong to no answer, whenever there are some. ``streams_max`` limits the calls at a time.
-    ``violation`` says why the connection must be closed, once what was sent has left.
+    ``violation`` says why the connection must be closed, once the sent frames have left.
     """
 
     __slots__ = (
@@ -233,7 +233,7 @@ class Http2:
         return len(buffer) >= HEAD_BYTES and len(buffer) >= HEAD_BYTES + int.from_bytes(buffer[:3])
 
     def receive(self, data: bytes) -> list[Arrived]:
-        """Take what a read brought, and give what it means for calls.
+        """Take the bytes of a read, and give their meaning for calls.
 
         At most `FRAMES_MAX` frames are handled; ``has_more`` says that others are left, which empty ``data`` continues.
         """
@@ -542,7 +542,7 @@ class Http2:
     # --- answers ---
 
     def answer(self, stream: Stream, head: bytes, data: bytes, trailers: bytes) -> bytes:
-        """Return the frames of a whole answer, as far as the client's windows have room; the rest follows by ``send``.
+        """Return the frames of a whole answer that find room in the client's windows; the rest follows by ``send``.
 
         ``head`` and ``trailers`` are blocks of header fields. The stream ends.
         """
@@ -575,7 +575,7 @@ class Http2:
         return _frame(HEADERS, END_HEADERS, stream.id, head) if stream.id in self.streams else b""
 
     def send_data(self, stream: Stream, data: bytes) -> bytes:
-        """Return the frames of data for which the windows have room; the rest becomes pending."""
+        """Return the frames of data that find room in the windows; the rest becomes pending."""
         if stream.id not in self.streams:
             return b""
         size = len(data)
@@ -611,7 +611,7 @@ class Http2:
     def _finished(self, stream: Stream) -> bytes:
         """Forget an answered stream; the frame that tells a client to send no more of its request.
 
-        A client that ends its side by itself gets none. Rust's tonic 0.9 reads the end of a stream as an error for
+        A client that ends its side unasked gets none. Rust's tonic 0.9 reads the end of a stream as an error for
         ever if a reset comes with a status other than OK, and servers in Java never send one.
         """
         self._forget(stream)
@@ -764,8 +764,9 @@ _OF_CONNECTIONS: Final = frozenset(
 
 
 def head_of(before: Head | None, fields: list[Field]) -> Head:
-    """Return header fields by name, behind those of ``before``, and what is wrong with them; the last value of a name
-    counts.
+    """Return header fields by name, behind the fields of ``before``, with a fault if they have one.
+
+    The last value of a name counts.
     """
     if before is not None and before.is_request and _PLAIN.issuperset([name for name, _ in fields]):
         head = Head(before.fields | dict(fields), "", has_pseudo=True, is_behind=True)

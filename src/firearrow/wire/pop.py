@@ -94,7 +94,7 @@ def parse_handle(text: str, queue_offset: int = -1) -> Handle:
 
 
 def handle_in(words: Sequence[str], text: str) -> Handle:
-    """Read the handle at the beginning of some words, which are those of a text; MessageError if there is none."""
+    """Read the handle at the beginning of the words of a text; MessageError if there is none."""
     try:
         start, pop, invisible, revive, origin, broker_name, queue_id, offset, *_ = words
         start_offset, pop_ms, invisible_ms, queue_offset = int(start), int(pop), int(invisible), int(offset)

@@ -1,4 +1,4 @@
-"""Header of the PROXY protocol, by which a load balancer names the client of a connection; versions 1 and 2.
+"""Header of the PROXY protocol, which names the client behind a load balancer; versions 1 and 2.
 
 Version 1 is one line of text, of 107 bytes at most::
 

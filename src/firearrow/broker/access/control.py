@@ -273,9 +273,9 @@ class AccessControl(Senders):
         return number in _listed(config.authentication_whitelist), (may_anyone or not config.authorization_enabled)
 
     def condition(self, row: Row, *, is_exempt: bool = False) -> Check | None:
-        """Return the check for requests of a code; None if they need none.
+        """Return the check for requests of a code; None if no check is necessary.
 
-        With ``is_exempt`` they need no permission, and no signature if the user of their peer is `NOBODY`.
+        With ``is_exempt`` they are exempt from permissions, and from signatures if the user of their peer is `NOBODY`.
         """
         may_all, may_anyone = self._may(row.code)
         if not self._config.authentication_enabled or (may_all and may_anyone):

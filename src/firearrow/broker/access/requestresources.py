@@ -68,7 +68,7 @@ class NamedMessage(Protocol):
 
 
 class MessagesByPlace(Protocol):
-    """Stored messages, such as those of a `MessageStore`."""
+    """Stored messages, for example in a `MessageStore`."""
 
     def named_at(self, physical_offset: int, /) -> NamedMessage:
         """Return the message at a place that a client names; MessageError without one."""

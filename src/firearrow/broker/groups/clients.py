@@ -404,7 +404,7 @@ class ClientRegistry:
             self.unregister_consumer(group, channel)
 
     def expire(self) -> None:
-        """Close and remove the connections that sent no heartbeat in time; a proxy ends those of its own clients."""
+        """Close and remove the connections that sent no heartbeat in time; a proxy ends its clients' connections."""
         limit = self._clock.monotonic() - self._settings.broker.channel_expired_timeout / 1000
         groups = [*self._producers.values(), *(g.members for g in self._consumers.values())]
         heard = ((channel, member.heard) for members in groups for channel, member in members.items())

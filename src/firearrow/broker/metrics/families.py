@@ -74,7 +74,7 @@ _MODES: Final = {CONSUME_ACTIVELY: "pull", CONSUME_PASSIVELY: "push", CONSUME_PO
 
 
 class Sources(NamedTuple):
-    """Sources of all metrics; ``lags`` are gathered for this scrape. ``parts`` have metrics of their own."""
+    """Sources of all metrics; ``lags`` are gathered for this scrape. ``parts`` have further metrics."""
 
     context: BrokerContext
     tally: Tally

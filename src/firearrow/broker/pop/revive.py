@@ -74,7 +74,7 @@ class _Redelivery(NamedTuple):
 class Reviving(TurnService):
     """Redeliver messages that nobody acknowledged.
 
-    ``delivered_ms`` returns the time up to which the timer has delivered all messages. Events call ``arrived`` for new
+    ``delivered_ms`` returns a time; the timer has delivered all messages before it. Events call ``arrived`` for new
     messages of queues.
     """
 

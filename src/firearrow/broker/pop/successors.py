@@ -4,9 +4,9 @@ A change of the invisible time replaces the handle of a message. A proxy changes
 told the new handle. If that proxy ends, another one asks here (19003) for the handle that counts now.
 
 An older handle counts as long as the message was invisible all the time since: each change came before the time of the
-one before was over. When that time is over the message is redelivered, and only its new delivery counts. A message that
-was acknowledged stays known until then: a change by another proxy, which holds it still, is refused. The books are in
-memory: a broker that restarts does not know the older handles any more.
+one before was over. When that time is over the message is redelivered, and only its new delivery counts. An
+acknowledged message stays known to the end of that time: a change by another proxy, which holds it still, is refused.
+The books are in memory: a broker that restarts does not know the older handles any more.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Sends whose properties ask for nothing but storage, or only for a transaction: told without decoding them.
 
 Every property that asks for more has an underscore in its name, or is DELAY. The unique key has an underscore, too, and
-so have the properties by which a gRPC proxy describes a message. To decode all properties and encode them again would
+so have the properties that describe a message of a gRPC proxy. To decode all properties and encode them again would
 take as long as the rest of a send, and three times as long as the search of `plain_properties`.
 """
 

@@ -20,7 +20,7 @@ class Auth(Part):
     async def accepts(self, address: str) -> bool:
         """Tell whether a broker accepts the user of this administrator, or a request without any.
 
-        The request ends a producer that does not exist, which needs no permission.
+        The request ends a producer that does not exist. Every user may do that.
         """
         try:
             header = headers.UnregisterClient(PROBE, producer_group=PROBE)

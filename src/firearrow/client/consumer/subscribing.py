@@ -1,4 +1,4 @@
-"""Subscriptions by handlers, with types: a checker knows from the arguments what a handler gets."""
+"""Subscriptions by handlers, with types: a checker derives a handler's argument from the subscription's arguments."""
 
 from __future__ import annotations
 

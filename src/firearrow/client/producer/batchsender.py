@@ -8,8 +8,8 @@ A batch for one queue goes to that queue only. The next batch to this queue leav
 before, so batches stay in order.
 
 With ``note_half`` each message is a half message, which no consumer sees until it is committed. Halves are in no order
-until then, so those for one queue do not wait for each other. A half that is sent again leaves another half, and the
-caller commits only the acknowledged one.
+before their commit, so halves for one queue do not wait for each other. A half that is sent again leaves another half,
+and the caller commits only the acknowledged one.
 """
 
 from __future__ import annotations

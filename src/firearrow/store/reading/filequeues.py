@@ -142,7 +142,7 @@ class FileQueue:
 def _written(entries: Buffer) -> int:
     """Count the entries of a file before the first that is not written.
 
-    The steps are those of ``bisect``, without two calls of functions for each: a store may have very many queues.
+    The steps are the same as in ``bisect``, without two calls of functions for each: a store may have very many queues.
     """
     unpack = _PLACE.unpack_from
     low, high = 0, len(entries) // ENTRY_BYTES
