@@ -116,7 +116,7 @@ def require_packages(needs: str, extra: str, *packages: str) -> None:
 
 
 class CatalogError(FirearrowError):
-    """A catalog of Iceberg tables does not answer, or refuses what it is asked for."""
+    """A catalog of Iceberg tables does not answer, or refuses a request."""
 
 
 class DataLost(FirearrowError):

@@ -36,7 +36,7 @@ COMMANDS: Final = (
     Listed("namesrv", "run a name server, or compare the name servers of a cluster", "cluster.nameservers:app"),
     Listed("controller", "run a controller, which elects a new master when one fails", "serving.commands:controller"),
     Listed("broker", "run a broker, or inspect the brokers of a cluster", "cluster.brokers:app"),
-    Listed("proxy", "run a proxy, by which RocketMQ 5 clients reach a cluster by gRPC", "serving.commands:proxy"),
+    Listed("proxy", "run a proxy, which connects RocketMQ 5 clients to a cluster by gRPC", "serving.commands:proxy"),
     Listed("topic", "look at topics, create and delete them", "cluster.topics:app"),
     Listed("group", "look at consumer groups and their clients, create and delete groups", "cluster.groups:app"),
     Listed("client", "look at a consumer that is online, and make it consume a message", "cluster.clients:app"),

@@ -3,7 +3,7 @@
 A shell waits for each answer, and the modules of a command, with argparse and asyncio, take five times as long as this
 one. `tools.write_docs` writes the table, ``completions.tsv``. A line begins a command:
 
-    words of the command    summary    c if it has the options of a cluster, o if those of the output
+    words of the command    summary    c for the options of a cluster, o for the options of the output
 
 The lines below are its arguments, each behind a tab; an argument in its place has no names:
 
@@ -71,7 +71,7 @@ class Argument:
 
 
 class Command:
-    """A command of the table. Few lines of the table are read into arguments: an answer needs those of one command."""
+    """A command of the table. Its lines are read into arguments only when an answer needs them."""
 
     def __init__(self, summary: str, shared: Sequence[Command]) -> None:
         self.summary: Final = summary

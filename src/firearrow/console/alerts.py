@@ -1,4 +1,4 @@
-"""Alerts of a cluster: limits that a reader of the page may change, silences, and what is new in the findings.
+"""Alerts of a cluster: limits that a reader of the page may change, silences, and announcements of findings.
 
 A finding is known by its rule and subject; of several with the same, the gravest counts. It is announced when it
 begins, when its level changes, and when it ends; its figures may change without a word. A silenced finding is announced
@@ -67,7 +67,7 @@ class _Announced(msgspec.Struct, frozen=True):
 
 
 class AlertsFile(msgspec.Struct, frozen=True):
-    """Content of the file: limits as texts by name, silences, and what was announced."""
+    """Content of the file: limits as texts by name, silences, and announced findings."""
 
     limits: dict[str, str] = {}
     silences: list[Silence] = []
@@ -116,7 +116,7 @@ class Alerts:
         self._write()
 
     def since_ms(self, finding: Finding) -> int | None:
-        """Give the time at which a finding was seen first by this console."""
+        """Give the time when this console first saw a finding."""
         return self._since.get(FindingKey.of(finding))
 
     def is_silent(self, key: FindingKey) -> bool:

@@ -92,8 +92,8 @@ MISSING: Final = "{{ parts.notes(missing) }}"
 def environment() -> Environment:
     """Give the templates with the functions that they use.
 
-    Every text is escaped, and its characters that could turn or hide others are shown as escapes, but those of inputs
-    (``| e``), which are sent again as they are.
+    Every text is escaped, and its characters that could turn or hide others are shown as escapes. Only texts of inputs
+    (``| e``) keep these characters, because a browser sends these texts again.
     """
     found = Environment(
         loader=PackageLoader("firearrow.console"),

@@ -1,4 +1,4 @@
-"""Clusters of a console: those of the contexts, or one that the command line names.
+"""Clusters of a console: the clusters of the contexts, or one that the command line names.
 
 A cluster is opened when a page of it is wanted first, and stays open: its sampler keeps the history of an hour.
 """
@@ -91,7 +91,7 @@ class Cluster:
         return OpenCluster(opened=self.admin, where=self.target, lake=self.lake)
 
     async def check_health(self) -> None:
-        """Examine the cluster now, and announce what is new."""
+        """Examine the cluster now, and announce changes in the findings."""
         now_ms = self.clock.now_ms()
         await self._examine(now_ms)
         if self.announces:
@@ -160,7 +160,7 @@ class Clusters:
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[None]:
-        """Open the first cluster for an ``async with`` block, if it needs no sign-in; others when a page needs them.
+        """Open the first cluster for an ``async with`` block unless it needs a sign-in; others when a page needs them.
 
         With a webhook, all are opened with the users of their contexts, because nobody else looks at them.
         """
@@ -224,11 +224,11 @@ class Clusters:
         return cluster, stack
 
     def _is_watcher(self, name: str, user: Credentials | None) -> bool:
-        """Tell whether a view of a cluster is that of its own user, for whom alerts are announced."""
+        """Tell whether this user's view announces alerts. With a webhook, only the view of the context's user does."""
         return user == (self.target(name).credentials if self._webhook is not None else None)
 
     async def _close_unused(self) -> None:
-        """Close what users have left: each has samples of its own."""
+        """Close views that users have left, since each view takes its own samples."""
         while True:
             await asyncio.sleep(UNUSED_SECONDS / 10)
             then = self._clock.monotonic() - UNUSED_SECONDS

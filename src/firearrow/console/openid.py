@@ -1,4 +1,4 @@
-"""Sign-in by OpenID Connect: a provider tells who somebody is, and a file tells what each role of the provider may do.
+"""Sign-in by OpenID Connect: a provider identifies a user, and a file gives each role of the provider its rights.
 
     issuer = "https://login.example.com/realms/ops"
     client-id = "firearrow"

@@ -208,8 +208,8 @@ async def run(
 ) -> Ran:
     """Run an operation. Without ``undo_file``, the undo file to write, a change is only previewed.
 
-    ``file`` is the undo file of an operation that undoes another. Raises WrongOptions for wrong values, and what the
-    command raises.
+    ``file`` is the undo file of an operation that undoes another. Raises WrongOptions for wrong values, and the errors
+    of the command.
     """
     parser = parser_of(operation)
     applies = undo_file is not None
@@ -246,7 +246,7 @@ def _with_warning(operation: Operation, tables: Sequence[Table]) -> Sequence[Tab
 
 
 def words_of(parser: CommandParser, values: Values) -> list[str]:
-    """Give the words of a command line, in which no value can be taken for an option."""
+    """Give the words of a command line; none of its values can be taken for an option."""
     head: list[str] = []
     tail: list[str] = []
     known = {action.dest.rpartition(".")[2]: action for action in parser.arguments if _is_given(action)}
@@ -272,7 +272,7 @@ def _switched(action: Action, *, on: bool) -> list[str]:
 
 
 def _intention(operation: Operation, values: Values) -> Table:
-    """Preview of a command without its own: what was entered."""
+    """Make a preview of the entered values for a command that has no preview."""
     rows: list[list[Cell]] = [[name, ", ".join(filter(None, texts))] for name, texts in values.items() if any(texts)]
     return Table(f"{PROGRAM} {operation.words}", ("field", "value"), rows, "Nothing is changed yet.")
 

@@ -33,7 +33,7 @@ LOCAL: Final = "local"
 class Page:
     """A template with its values. ``trail`` are the pages above it, each with its title and address.
 
-    A live page renders its block ``live`` again for each sample. ``missing`` are sentences on what it can't show.
+    A live page renders its block ``live`` again for each sample. ``missing`` are sentences on facts that it can't show.
     """
 
     template: str
@@ -121,9 +121,9 @@ Make = Callable[[View], Awaitable[Page | Response]]
 
 
 async def made(view: View, make: Make) -> Page | Response:
-    """Make a page, of the brokers that answer if one is silent: it must not hide what the others have.
+    """Make a page. If a broker is silent, make it from the answers of the others.
 
-    A change is made on all of them, or not begun.
+    A change is made on all brokers, or not begun.
     """
     try:
         return await make(view)

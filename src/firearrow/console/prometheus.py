@@ -122,5 +122,5 @@ def query_of(name: str, step: int, clusters: Sequence[str]) -> str:
 
 
 def _escaped(name: str) -> str:
-    """Give a name as a part of RE2, in which the brackets make any of these characters one of its own."""
+    """Escape a name for a regular expression of RE2: a special character in brackets stands for itself."""
     return "".join(f"[{it}]" if it in ".+*?()|{}$" else f"\\{it}" if it in "[]^\\" else it for it in name)

@@ -98,7 +98,7 @@ MEANINGS: Final[Mapping[str, str]] = {
 
 
 def table_of(message: MessageView) -> Table:
-    """Give the properties of a message: those of the sender first, then those with a meaning."""
+    """Give the properties of a message: first the sender's, then the properties with a known meaning."""
     found = message.properties
     own = sorted(name for name in found if name not in MEANINGS)
     known = sorted(name for name in found if name in MEANINGS)

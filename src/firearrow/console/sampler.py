@@ -56,7 +56,7 @@ class _Broker:
 
 
 class Seen(NamedTuple):
-    """Figures of a cluster at a time; ``notes`` say what is missing in them.
+    """Figures of a cluster at a time; ``notes`` are sentences on missing figures.
 
     ``ages`` are the seconds since the first message of a lag was stored.
     """
@@ -158,7 +158,7 @@ class Sampler:
         return self.number
 
     def silent(self, address: str) -> float | None:
-        """Give the seconds for which a broker has not answered; None for one that answers in time."""
+        """Give the seconds that a broker has been silent; None if it answers in time."""
         it = self._brokers.get(address)
         return self._seconds_since(it.unheard) if it is not None and it.unheard is not None else None
 

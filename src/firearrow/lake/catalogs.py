@@ -10,7 +10,7 @@ One block of the lake's file names the catalog, with the properties of pyiceberg
 
 REST catalogs are Polaris, Lakekeeper, Nessie, Unity and others. ``name`` in the block is the catalog's name, by default
 ``firearrow``; an SQL catalog holds the tables of each name apart. pyiceberg also takes properties of this name from
-``~/.pyiceberg.yaml`` and from the environment, so a secret need not be in the file:
+``~/.pyiceberg.yaml`` and from the environment, so a secret can stay outside the file:
 ``PYICEBERG_CATALOG__FIREARROW__CREDENTIAL``. ``catalog = "NAME:NAMESPACE"`` instead of the block means a catalog that
 is configured there. Without ``NAME:``, it is pyiceberg's default.
 

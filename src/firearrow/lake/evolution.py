@@ -2,7 +2,7 @@
 
 New fields become columns, and types become wider: whole numbers and floating-point numbers of more bits, decimals of
 more digits, structures of more fields. Fields that a schema does not have any more stay, with null. A field of any
-other type than its column is refused: rows that are there could not be read.
+other type than its column is refused: existing rows could not be read.
 
 A field that had another name renames its column. Avro's aliases say so, and Protobuf's numbers. A column keeps its
 identity, which is in the table's schema: so one commit decides whether a column is renamed, and a table of Iceberg that
@@ -46,7 +46,7 @@ def renames(
 ) -> dict[str, str]:
     """Return the new name of each column that is a field of another name now.
 
-    ``fields`` are those of the new schema, each with the names that it had or with its number. ``numbers`` has the
+    ``fields`` are the fields of the new schema, each with the names that it had or with its number. ``numbers`` has the
     columns whose number is known. A name that a field still has renames nothing: older bodies decode into that field.
     """
     found: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """Columns from a text: ``order string, cents long, lines array<struct<sku: string, count: int>>``.
 
-The names of types are those of Spark SQL, and the types are Arrow's. Spark's own parser of such texts is in its JVM.
+The names of types are Spark SQL's, and the types are Arrow's. Spark's own parser of such texts is in its JVM.
 """
 
 from __future__ import annotations

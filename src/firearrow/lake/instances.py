@@ -33,7 +33,7 @@ class Instances:
         self._live: list[str] = [self.name]
 
     def beat(self) -> None:
-        """Give a sign of life, and look for those of the others."""
+        """Give a sign of life, and look for the signs of the others."""
         with self._place.create(f"{_DIRECTORY}/{self.name}") as file:
             file.write(self.name.encode())
         found = self._place.files.get_file_info(pafs.FileSelector(_DIRECTORY))

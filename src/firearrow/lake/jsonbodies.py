@@ -3,10 +3,10 @@
 A body decodes as a whole or not at all: it must be one JSON object, and each field that it has must have the type of
 its column. Fields that it lacks are null. A column of type string takes any value, as the text of its JSON.
 
-Arrow's reader parses many bodies at once, as lines of one text, which takes a tenth of the time of a loop. It knows
-nothing of single bodies: to it, ends of lines are blanks. So the bodies of a text must begin with ``{`` and end with
-``}``, and contain no end of a line. Then ``}`` and ``{`` meet only between objects, because in JSON a comma would
-separate them elsewhere. Each body is then one or more whole objects, and it is one if there are as many rows as bodies.
+Arrow's reader parses many bodies at once, as lines of one text, which takes a tenth of the time of a loop. It does not
+see single bodies: to it, ends of lines are blanks. So the bodies of a text must begin with ``{`` and end with ``}``,
+and contain no end of a line. Then ``}`` and ``{`` meet only between objects, because in JSON a comma would separate
+them elsewhere. Each body is then one or more whole objects, and it is one if there are as many rows as bodies.
 Otherwise the bodies are halved and read again. The last few are read one by one, which also tells the reason of those
 that are wrong.
 """

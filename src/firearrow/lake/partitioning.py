@@ -1,6 +1,6 @@
 """Partitioning of typed tables: ``day``, ``hour(paid_at)``, ``bucket(16, customer)`` or the name of a column.
 
-``day`` and ``hour`` without a column are those of ``_stored_at``. Each transform gives a column of its own, for example
+``day`` and ``hour`` without a column refer to ``_stored_at``. Each transform gives a separate column, for example
 ``_stored_at_day`` or ``customer_bucket``; a plain column is its own partition. Buckets are Iceberg's (Murmur3 of 32
 bits), so that its tables of the same files can have the same partitions.
 """
@@ -30,7 +30,7 @@ _WORD: Final = 0xFFFFFFFF
 
 @dataclass(frozen=True, slots=True)
 class Partitioning:
-    """Column by which a table is partitioned: ``transform`` of ``source``, or ``source`` itself."""
+    """Column that a table is partitioned by: ``transform`` of ``source``, or ``source`` itself."""
 
     source: str
     transform: str = ""

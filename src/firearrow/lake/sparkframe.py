@@ -59,7 +59,7 @@ def frame(spark: SparkSession, name: str, root: str | Path, live: Mapping[str, s
 
 
 def _decoded(messages: DataFrame, writer: TypedRows, columns: pa.Schema) -> DataFrame:
-    """Return the rows of messages that decode. A function on columns needs no pandas, unlike one on batches."""
+    """Return the rows of messages that decode. Unlike a function on batches, one on columns works without pandas."""
 
     def rows_of(*values: pa.Array) -> pa.Array:
         rows, reasons = writer.rows_of(undecoded_rows(pa.RecordBatch.from_arrays([*values], schema=READ)))

@@ -1,4 +1,4 @@
-"""Specification of typed tables: which topics become tables, of which columns, in which form.
+"""Specification of typed tables: their topics, their columns and their form.
 
 It comes from a file, and from the attributes of topics, which win::
 
@@ -12,10 +12,10 @@ It comes from a file, and from the attributes of topics, which win::
     partition = ["day", "bucket(16, customer)"]
     cluster = ["customer"]
 
-A topic with the attribute ``table.format`` needs no entry in the file. Other attributes have the names of the keys with
-``table.`` before them: ``table.bodies``, ``table.schema``, ``table.partition`` and so on. Where a schema or a list has
-commas, an attribute has semicolons, because RocketMQ's tools separate attributes by commas. RocketMQ's brokers refuse
-attributes that they do not know, so their topics need the file.
+A topic with the attribute ``table.format`` does not need an entry in the file. Other attributes have the names of the
+keys with ``table.`` before them: ``table.bodies``, ``table.schema``, ``table.partition`` and so on. Where a schema or a
+list has commas, an attribute has semicolons, because RocketMQ's tools separate attributes by commas. RocketMQ's brokers
+refuse attributes that they do not know, so their topics need the file.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """Parquet files of typed tables: one for each partition of a task, with Delta's statistics.
 
-Statistics are those of the first columns with plain values, as Delta's own writers keep them. A text of more than 32
+Only the first columns with plain values have statistics, as in the files of Delta's own writers. A text of more than 32
 characters has none: a shortened one would need a bound above it.
 """
 
@@ -37,7 +37,7 @@ _MEASURED: Final = (
 
 
 class TypedFile(msgspec.Struct, frozen=True, kw_only=True):
-    """A Parquet file of a typed table. ``values`` are those of its partition, ``stats`` its statistics in JSON."""
+    """A Parquet file of a typed table. ``values`` describe its partition, ``stats`` are its statistics in JSON."""
 
     path: str
     rows: int

@@ -86,7 +86,7 @@ def undecoded_rows(batch: pa.RecordBatch) -> pa.Table:
 
 
 def mask_of(reasons: Collection[int], count: int) -> pa.BooleanArray:
-    """Return whether each of some rows has a reason not to be there."""
+    """Return a mask of ``count`` rows: true for each row with a reason against it."""
     mask = np.zeros(count, bool)
     mask[list(reasons)] = True
     return pa.array(mask)

@@ -119,8 +119,8 @@ class TypedTable(Archive):
     def evolve(self, workers: Workers) -> None:
         """Give the table the columns that the present schema needs.
 
-        Raises ConfigError if rows that are there and new ones have no common type, Conflict if another process changes
-        the table.
+        Raises ConfigError if existing rows and new ones have no common type, Conflict if another process changes the
+        table.
         """
         from deltalake import CommitProperties
         from deltalake import Schema as DeltaSchema
@@ -147,9 +147,9 @@ class TypedTable(Archive):
             raise Conflict(f"table {self.name}: another process has changed its columns: {error}") from None
 
     def evolution(self, table: DeltaTable) -> Evolution:
-        """Return the columns that the present schema needs, which are those of new rows from now on.
+        """Return the columns that the present schema needs; new rows have these columns from now on.
 
-        Raises ConfigError if rows that are there and new ones have no common type, or columns no names of their own.
+        Raises ConfigError if existing rows and new ones have no common type, or if two columns would share a name.
         """
         held = pa.schema(table.schema())
         known = json.loads((table.metadata().configuration or {}).get(_NUMBERS, "{}"))
@@ -184,8 +184,8 @@ class TypedTable(Archive):
     def _set_properties(self, table: DeltaTable, columns: pa.Schema) -> bool:
         """Note the present specification in the table, unless it is there; tell whether that was a commit.
 
-        This comes before a change of the columns. So after a kill in between, they change with the next start, and
-        until then readers plan the same change.
+        This comes before a change of the columns. So after a kill in between, the columns change with the next start.
+        Before this start, readers plan the same change.
         """
         held = table.metadata().configuration or {}
         settings = {**self._layout.settings, **self._numbers(json.loads(held.get(_NUMBERS, "{}")), columns)}

@@ -15,16 +15,15 @@ ends a step in four parts:
 3. It commits all halves of the decision.
 4. It rolls back all other halves that it knows.
 
-Kills. Without a decision, no half was committed, and the step begins again. With one, the target queues tell from the
-noted ends on which halves have been committed, since the message of a half names the half's place in the log
-(``preparedTransactionOffset``). Only the rest is committed. So it does not matter whether the step's rows are the same
-when it runs again.
+Kills. Without a decision, no half was committed, and the step begins again. With one, the messages after the noted ends
+show the committed halves: the message of a half names the half's place in the log (``preparedTransactionOffset``). Only
+the rest is committed. So it does not matter whether the step's rows are the same when it runs again.
 
 Brokers. A commit is never repeated without this look at the queues: RocketMQ's broker delivers a half again each time
 (Firearrow's does not). A commit in flight when its driver died may arrive late, so the look is ``SETTLE_SECONDS``
-later, which is RocketMQ's time-out of a waiting commit. The broker must have dispatched it by then: no request tells
-how far the broker has dispatched a queue. Halves that no driver knows any more, those of killed tasks,
-stay open. The sink joins no producer group, so brokers get no answer to their checks, and give such halves up after
+later, which is RocketMQ's time-out of a waiting commit. The broker must have dispatched it before the look: no request
+tells how far the broker has dispatched a queue. Halves of killed tasks, which no driver knows any more, stay open. The
+sink joins no producer group, so brokers get no answer to their checks, and give such halves up after
 ``transactionCheckMax`` checks. To answer them could only do harm: RocketMQ's broker also checks halves that were
 committed just before it was killed, and would deliver them again.
 
@@ -219,7 +218,7 @@ class StepEnd:
         self._sleep = sleep or threading.Event().wait
 
     def commit(self, step: int, sent: pa.Table) -> None:
-        """Deliver the messages of a step: the halves that its tasks have sent, or those of an earlier decision.
+        """Deliver the messages of a step: the halves that its tasks have sent, or the halves of an earlier decision.
 
         Raises OSError or BrokerError if a broker does not answer, or refuses a commit; the step can be repeated. Raises
         DataLost if retention has deleted messages that tell which halves are committed.

@@ -61,9 +61,9 @@ def _pruning(session: SparkSession) -> SparkSession:
 def prune_columns(session: SparkSession) -> None:
     """Limit the queries of a session to the columns that they use.
 
-    ``configure`` does this for the sessions of its builder. Sessions from elsewhere, and those of ``newSession``, need
-    this call. The setting ``spark.sql.optimizer.excludedRules=firearrow.PruneColumns`` disables the rule. If the rule
-    does not fit this Spark, a warning says so, and queries read all columns.
+    ``configure`` does this for the sessions of its builder. Sessions from elsewhere, and sessions of ``newSession``,
+    need this call. The setting ``spark.sql.optimizer.excludedRules=firearrow.PruneColumns`` disables the rule. If the
+    rule does not fit this Spark, a warning says so, and queries read all columns.
     """
     methods = session._jsparkSession.experimental()
     rules = methods.extraOptimizations()

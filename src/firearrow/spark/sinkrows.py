@@ -178,7 +178,7 @@ def rows_of(
 ) -> SinkRows:
     """Return the messages of a batch whose columns ``check_columns`` accepts.
 
-    With ``half_group`` they are half messages of this producer group, each of which goes alone. Raises MessageError
+    With ``half_group`` they are half messages of this producer group, and each goes alone. Raises MessageError
     that names the column, the row's number in the batch and the fault.
     """
     body = _bytes(batch, "body")

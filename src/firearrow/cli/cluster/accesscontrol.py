@@ -1,4 +1,4 @@
-"""Users and policies of a cluster: what each broker has, changes on all of them, and their undo file.
+"""Users and policies of a cluster: the state of each broker, changes on all of them, and their undo file.
 
 Each master keeps users and policies for itself. A change is made on all servers of a cluster, as by `mqadmin`. An undo
 file may have passwords; like every undo file, only the user may read it. No table has one.
@@ -64,7 +64,7 @@ async def masters_told(admin: Admin) -> list[Told]:
 
 
 def note_of(told: Sequence[Told]) -> str:
-    """Say what is missing in a table about these brokers."""
+    """Give a note on brokers without access control, and on brokers whose answer is missing."""
     if told and all(it.is_open for it in told):
         return OPEN
     notes = [f"{it.server.broker} has no access control." for it in told if it.is_open]

@@ -78,7 +78,7 @@ class Disk(NamedTuple):
 
     @property
     def capacity_bytes(self) -> float | None:
-        """Bytes of which `used` is the share: those in use, and those that the broker may still use."""
+        """Sum of the bytes in use and the bytes that the broker may still use; `used` is the share in use."""
         if self.free_bytes is None or self.used is None or self.used >= 1:
             return self.total_bytes
         return self.free_bytes / (1 - self.used)

@@ -61,7 +61,7 @@ async def ask_masters(
 
 
 async def group_names(admin: Admin) -> list[str]:
-    """Give the names of all groups, without those of brokers and tools, in order."""
+    """Give the names of all groups in order, without the groups of brokers and tools."""
     masters = masters_in(await admin.cluster())
     tables = await concurrently(masters, lambda master: admin.groups.configs(master.address))
     found = {name for table in tables for name in table.subscription_group_table}

@@ -1,4 +1,4 @@
-"""`firearrow pop`: pops of a group, as far as brokers and members report them.
+"""`firearrow pop`: pops of a group, from the reports of its brokers and members.
 
 Brokers report the pops that wait for messages, and how far they are with giving messages back. The invisible messages
 follow from the records of pops (``wire.poprecords``). These wait in the timer's topic until their messages are due, and

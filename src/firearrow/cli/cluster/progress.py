@@ -59,7 +59,7 @@ def _in_order(found: Iterable[Progress]) -> list[Progress]:
 
 
 def committed(found: Iterable[Progress]) -> dict[MessageQueue, int]:
-    """Give the offset of each queue in which the group has committed one."""
+    """Give the offsets that the group has committed, by queue."""
     return {it.queue: it.at.consumer_offset for it in found if it.at.consumer_offset >= 0}
 
 

@@ -136,7 +136,7 @@ async def show_stats(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: 
 
 @app.command("health")
 async def show_health(topic: Topic, /, *, cluster: ClusterOptions = ANY, output: Output = PLAIN) -> int:
-    """Say what is wrong with the route of a topic: exit code 1 if something is."""
+    """Look for faults in the route of a topic: exit code 1 if there are any."""
     from firearrow.client.diagnosis import routes
     from firearrow.client.diagnosis.findings import Level, by_gravity, worst
 

@@ -78,7 +78,7 @@ def forget(path: Path) -> None:
 
 @asynccontextmanager
 async def refusable(path: Path | None, is_as_before: Callable[[], Awaitable[bool]]) -> AsyncIterator[None]:
-    """Remove the undo file at the end of a block in which servers refused all changes."""
+    """Remove the undo file at the end of a block if servers refused all its changes."""
     try:
         yield
     except BrokerError:
@@ -122,7 +122,7 @@ K = TypeVar("K", TopicConfig, SubscriptionGroupConfig)
 
 
 class Had(msgspec.Struct, Generic[C], frozen=True, omit_defaults=True):
-    """Former configuration on a broker; None if there was none, and then ``made`` is what the change makes."""
+    """Former configuration on a broker: ``config``, or None if there was none; then the change makes ``made``."""
 
     broker: str
     config: C | None
@@ -130,7 +130,7 @@ class Had(msgspec.Struct, Generic[C], frozen=True, omit_defaults=True):
 
     @property
     def known(self) -> C:
-        """The former configuration, or else what the change makes."""
+        """The former configuration; without one, the configuration that the change makes."""
         found = self.made if self.config is None else self.config
         assert found is not None, "a change makes what was not there"
         return found
@@ -169,7 +169,7 @@ class Place(Protocol[K]):
 async def given_back(had: Sequence[Had[K]], place: Place[K], *, apply: bool) -> list[str]:
     """Restore the configurations (``apply``) or preview the changes; give a state for each broker.
 
-    What was not there is only deleted as it was made, and unused.
+    A topic or group that the change made is deleted only if it is unchanged and unused.
     """
 
     async def one(it: Had[K]) -> str:

@@ -17,7 +17,7 @@ ANSWER_SECONDS_MAX: Final = 2.0
 
 
 class FilledTable(msgspec.Struct, frozen=True):
-    """State of a table, of which ``firearrow.lake`` has more: the command needs none of its extras.
+    """State of a table. ``firearrow.lake`` has a longer record, but this command must work without its extras.
 
     ``lag`` is the age of its newest complete state in seconds, if there is one.
     """

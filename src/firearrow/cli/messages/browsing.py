@@ -295,7 +295,7 @@ def positions_in(text: str, found: Sequence[Place]) -> dict[Place, int]:
 
 
 def note_of(part: Part) -> str:
-    """Give a sentence on the work for a part, and on what follows."""
+    """Give a sentence on the work for a part, and one on the next part if a limit ended the search."""
     cut = f" The search ended at its limit of {part.cut}: the next part goes on there." if part.cut else ""
     return f"{counted(part.examined, 'message')} examined, {len(part.rows):,} shown.{cut}"
 

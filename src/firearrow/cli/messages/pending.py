@@ -1,8 +1,7 @@
 """Pending messages: those that brokers keep until their time, by a timer or by a delay level.
 
-A broker tells how many messages wait for each topic. The messages themselves are in its topics
-``rmq_sys_wheel_timer`` and ``SCHEDULE_TOPIC_XXXX``, of which the newest are read, and those that are still to come are
-kept.
+A broker tells how many messages wait for each topic. The messages themselves are in its topics ``rmq_sys_wheel_timer``
+and ``SCHEDULE_TOPIC_XXXX``. The newest of these are read, and the messages whose time has not come yet are kept.
 """
 
 from __future__ import annotations
@@ -46,7 +45,7 @@ class Waiting(NamedTuple):
 
 
 class _Kept(NamedTuple):
-    """Messages of a broker that wait, and what is not known of it."""
+    """Waiting messages of a broker, and notes on messages that could not be read."""
 
     found: list[Waiting]
     notes: list[str]

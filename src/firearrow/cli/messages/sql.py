@@ -161,7 +161,7 @@ def _is_whole(table: Readable) -> bool:
 
 
 def _feed(table: Readable, end: int) -> None:
-    """Write a table for the process, which may end before it has read all of it."""
+    """Write a table for the process, which may end before it has read the whole table."""
     import pyarrow as pa
 
     batches = table.to_batches() if _is_whole(table) else table

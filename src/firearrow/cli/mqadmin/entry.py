@@ -3,8 +3,8 @@
 The exit code is 1 for a command line that can't be read, and for a command that failed, did nothing or does not exist;
 RocketMQ's tool ends with 0 then. The error is on standard error.
 
-Name servers, user and encryption are those of `firearrow.cli.cluster.options`. Without a user there, a run signs as
-the one in RocketMQ's ``conf/tools.yml`` below the directory in ``ROCKETMQ_HOME``. Only these two lines of the file are
+Name servers, user and encryption come from `firearrow.cli.cluster.options`. Without a user there, a run signs as the
+one in RocketMQ's ``conf/tools.yml`` below the directory in ``ROCKETMQ_HOME``. Only these two lines of the file are
 read:
 
     accessKey: rocketmq2

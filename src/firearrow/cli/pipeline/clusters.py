@@ -132,7 +132,7 @@ def _absolute(path: str) -> str:
 
 
 def needs_of(options: Reading) -> Needs:
-    """Return what the options of a job need on each executor; ``marks`` are the directories that it writes.
+    """Return the places and servers that each executor of a job needs; ``marks`` are the directories that it writes.
 
     Audit tables and checkpoints in object stores are not among them, because Spark writes these with its own access.
     """

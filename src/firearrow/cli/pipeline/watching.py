@@ -34,8 +34,8 @@ def report_watch(run: ReportRun[WatchJob]) -> list[Table]:
 class _Alerts:
     """Alerts of a run.
 
-    A classic session calls ``in_batch`` in this process. A Spark Connect server calls it in a process of its own,
-    where it only sends; the alerts also come here, to be printed and kept.
+    A classic session calls ``in_batch`` in this process. A Spark Connect server calls it in a separate process, where
+    it only sends; the alerts also come here, to be printed and kept.
     """
 
     def __init__(self, run: ReportRun[WatchJob], rules: Sequence[Rule]) -> None:

@@ -50,7 +50,7 @@ def broker(options: BrokerOptions = _BROKER) -> int:
 
 
 def proxy(options: ProxyOptions = _PROXY) -> int:
-    """Run a proxy, by which RocketMQ 5 clients reach the brokers of a cluster by gRPC."""
+    """Run a proxy, which connects RocketMQ 5 clients to the brokers of a cluster by gRPC."""
     return _run(options)
 
 

@@ -48,7 +48,7 @@ def _operation(view: View) -> Operation:
 
 
 async def form(view: View) -> Page:
-    """Show the form of an operation, filled in from the address, and below it what it would change or what it reads."""
+    """Show an operation's form with the values of the address, and below it a change's preview or a query's result."""
     operation = _operation(view)
     values = _known(operation, grouped(view.request.query_params.multi_items()))
     needed = [field for field in fields_of(operation) if field.is_needed]
@@ -71,7 +71,7 @@ async def submit(view: View) -> Page:
 
 
 async def undo_preview(view: View) -> Page:
-    """Show what the undo of a change would do."""
+    """Preview the undo of a change."""
     log, operation = _undone(view)
     ran = await run(operation, {}, view.cluster.options, file=view.changes.undo_file(log.id))
     return _page(view, operation, {}, ran, step="preview", undoes=log)

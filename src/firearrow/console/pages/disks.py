@@ -39,7 +39,7 @@ def pace(disk: Disk, lately: tuple[float, float] | None) -> str:
 
 
 def grown(sampler: Sampler, address: str) -> tuple[float, float] | None:
-    """Give the bytes an hour by which a log has grown in the last hour, and the seconds that are known of it."""
+    """Give a log's growth in the last hour, in bytes an hour, and the seconds of this hour that samples cover."""
     points = sampler.history.points(f"log {address}")
     if len(points) < 2:
         return None

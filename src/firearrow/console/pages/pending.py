@@ -62,7 +62,7 @@ async def pending(view: View) -> Page:
 
 
 def _late(view: View) -> list[float]:
-    """Give the seconds by which each broker's timer is late, of those that tell."""
+    """Give the seconds that each broker's timer is late, without brokers that do not report it."""
     told = [fact.number("timerReadBehind") for fact in view.cluster.sampler.seen.facts]
     return [seconds for seconds in told if seconds is not None]
 

@@ -1,4 +1,4 @@
-"""SQL over what brokers retain, and over the typed tables of a lake."""
+"""SQL over the messages that brokers retain, and over the typed tables of a lake."""
 
 from __future__ import annotations
 

@@ -169,6 +169,6 @@ class RocketMQConfig(BrokerConfig):
     def command(
         self, *bodies: Any, correlation_id: str | None, kind: PublishType = PublishType.PUBLISH, **fields: Any
     ) -> RocketMQPublishCommand:
-        """Command with these fields, and with a correlation id of its own unless one is given."""
+        """Command with these fields, and with a new correlation id unless one is given."""
         given = correlation_id or self.id_generator()
         return RocketMQPublishCommand(*bodies, _publish_type=kind, correlation_id=given, **fields)

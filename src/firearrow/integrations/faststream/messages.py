@@ -70,7 +70,7 @@ class RocketMQParser:
         return self._parsed(message, message, body_of(message))
 
     async def parse_batch(self, messages: Sequence[Message]) -> RocketMQMessage:
-        """Batch of a handler: ids and headers are those of its first message, ``batch_headers`` those of all."""
+        """Batch of a handler, with ids and headers of its first message; ``batch_headers`` has the headers of all."""
         parsed = self._parsed(messages, messages[0], list(map(body_of, messages)))
         parsed.batch_headers = list(map(headers_of, messages))
         return parsed

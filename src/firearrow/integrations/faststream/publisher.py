@@ -85,7 +85,7 @@ class RocketMQPublisher(PublisherUsecase):
         return merged
 
     def _fields(self, topic: str, headers: dict[str, Any] | None, sending: RequestOptions) -> dict[str, Any]:
-        """Fields of a command, with those of the publisher where none are given."""
+        """Fields of a command, with the publisher's where none are given."""
         return {
             "topic": topic or self.topic,
             "headers": self._config.headers | (headers or {}),

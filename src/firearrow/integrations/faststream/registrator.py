@@ -103,8 +103,10 @@ class RocketMQRegistrator(Registrator[Any, RocketMQConfig]):
         include_in_schema: bool = True,
         **sending: Unpack[SendingOptions],
     ) -> RocketMQPublisher:
-        """Publish to a topic: what the decorated handlers return, or by ``publish``. With ``batch`` a sequence is one
-        batch of messages."""
+        """Publish the results of the decorated handlers to a topic, or messages by ``publish``.
+
+        With ``batch``, a sequence is one batch of messages.
+        """
         config = RocketMQPublisherConfig(
             _outer_config=self.config,  # type: ignore[arg-type]  # FastStream's composition of configurations
             topic=topic,

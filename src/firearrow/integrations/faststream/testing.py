@@ -128,7 +128,7 @@ class FakeProducer(RocketMQProducer):
 
 
 class _NoSource:
-    """Source of messages that need no acknowledgement."""
+    """Source whose messages are not acknowledged."""
 
     keeps_order = False
 

@@ -145,7 +145,7 @@ def _writer(registry: Registry, schema_id: int) -> _Schema | Undecodable:
 
 
 def _reader(text: str, writer: _Schema | Undecodable) -> _Schema:
-    """Return the schema of the columns as a body's schema needs it: a field that the body has needs no alias.
+    """Return the schema of the columns as a body's schema needs it, without aliases of fields that the body has.
 
     fastavro would take the value of the alias, or fail, depending on the order of both fields.
     """
@@ -170,7 +170,7 @@ def _contains_itself(schema: Any, around: frozenset[str]) -> bool:
 
 
 def _has_list_of_nothing(schema: Any, named: dict[str, Any]) -> bool:
-    """Tell whether a parsed schema has a list whose items take no bytes."""
+    """Tell whether a parsed schema contains a list whose items take no bytes."""
     if isinstance(schema, dict) and schema["type"] == "array" and _is_nothing(schema["items"], named, frozenset()):
         return True
     return any(_has_list_of_nothing(part, named) for part in _parts(schema))
@@ -254,7 +254,7 @@ def _definitions(schema: Any, space: str) -> Iterator[tuple[str, Any]]:
 
 
 def _inlined(schema: Any, space: str, definitions: dict[str, Any], known: set[str]) -> Any:
-    """Return a schema in which names that are not ``known`` yet are replaced by their definitions."""
+    """Return a schema with definitions in place of names that are not ``known`` yet."""
     if isinstance(schema, list):
         return [_inlined(part, space, definitions, known) for part in schema]
     if isinstance(schema, str):

@@ -103,7 +103,7 @@ class ProtoBodies:
         place = _indexes(descriptor)
 
         def message_in(body: bytes) -> bytes:
-            """Return what is behind the frame, and behind the name of the message."""
+            """Return the bytes behind the frame and behind the name of the message."""
             assert self.registry is not None
             schema_id, behind = self.registry.unframed(body)
             if self.of_registry and schema_id not in places:

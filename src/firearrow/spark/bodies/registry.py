@@ -12,7 +12,7 @@ So ``00 00 00 00 07 02`` is the body ``02``, written with schema 7.
 
 The URL says which protocol a registry speaks. A path that contains ``/apis/registry/v2`` or ``/apis/registry/v3`` is
 Apicurio's; any other one is Confluent's, also that of Apicurio's ``/apis/ccompat/v7``, of Karapace and of Redpanda.
-Apicurio's serializers of version 2 write a ``globalId`` of 8 bytes by default, those of version 3 a ``contentId`` of 4.
+Apicurio's serializers of version 2 write a ``globalId`` of 8 bytes by default, and version 3 a ``contentId`` of 4.
 ``?id=globalId&bytes=4`` at the end of the URL says what other serializers write.
 """
 

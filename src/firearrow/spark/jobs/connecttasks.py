@@ -1,7 +1,7 @@
 """Tasks of a Spark Connect session.
 
-Such a session has no RDDs, so pieces of work are rows of a DataFrame, and ``mapInArrow`` does them. A piece must be a
-task of its own. Only ``range(0, n, 1, n)`` promises that: a local table has at most one partition for each core, and
+Such a session has no RDDs, so pieces of work are rows of a DataFrame, and ``mapInArrow`` does them. Each piece must be
+a separate task. Only ``range(0, n, 1, n)`` promises that: a local table has at most one partition for each core, and
 ``repartition`` may put two rows into one. So a range is joined with the pieces, which Spark broadcasts. The pieces
 could be in the function instead, but then each task would receive all of them.
 """

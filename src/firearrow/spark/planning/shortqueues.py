@@ -93,7 +93,7 @@ class ShortQueues:
         self._are_unlike: list[bool] = []
 
     def add(self, key: QueueKey, span: Span, places: Places, *, is_unlike: bool) -> None:
-        """Add a span of a queue; ``is_unlike`` says that its entries are not those of one message each."""
+        """Add a span of a queue; ``is_unlike`` says that its entries do not stand for one message each."""
         self._keys.append(key)
         self._spans.append(span)
         self._places.append(places)
@@ -131,7 +131,7 @@ class ShortQueues:
 def entry_bytes_min(queues: int, split_bytes: int) -> int:
     """The least weight of an entry in bytes, so that a task of very many short queues can carry its entries.
 
-    The mean is four fifths of what a task may carry, since some have more.
+    The mean is four fifths of the most that a task may carry, since some tasks have more.
     """
     return split_bytes * 5 // (CARRIED_MAX * 4) if queues * OPENING > CARRIED_MAX else 0
 

@@ -40,7 +40,7 @@ _OVER: Final = 8  # a task may be an eighth larger: 257 MiB are two tasks of 128
 
 
 class Looks:
-    """Looks at queues, of which short ones are read once. A queue's entries do not change."""
+    """Looks at queues; short queues are read once. A queue's entries do not change."""
 
     def __init__(self, open_queue: OpenQueue) -> None:
         self.open: Final = open_queue
@@ -91,7 +91,7 @@ class Looks:
         return len(self._kept)
 
     def is_unlike(self, key: QueueKey) -> bool:
-        """Tell whether the entries of a kept queue are not those of one message each."""
+        """Tell whether the entries of a kept queue do not stand for one message each."""
         return key in self._unlike
 
     def every(self, step: int, key: QueueKey, span: Span, start: int) -> Places:

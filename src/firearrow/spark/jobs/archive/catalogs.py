@@ -22,7 +22,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class IcebergCatalog:
-    """A catalog. ``properties`` are pyiceberg's, which adds those of its own configuration of ``name``.
+    """A catalog. ``properties`` are pyiceberg's; it adds the properties that its configuration has for ``name``.
 
     ``label`` names the catalog in errors. Without ``name``, it is pyiceberg's default.
     """

@@ -117,7 +117,7 @@ class FilePlace:
         return found
 
     def names(self) -> list[str]:
-        """Return the names of the files of the directory, without those of its directories; none if it is missing."""
+        """Return the names of the files of the directory, without its subdirectories; none if it is missing."""
         found = self.files.get_file_info(pafs.FileSelector("", allow_not_found=True))
         return sorted(info.base_name for info in found if info.type == pafs.FileType.File)
 

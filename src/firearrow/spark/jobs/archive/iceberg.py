@@ -11,7 +11,7 @@ stopped::
 No file is copied. The Iceberg table refers to the Delta table's files, and is partitioned as they are. Needs
 ``firearrow[iceberg]`` and no JVM. Iceberg's own connector lets Spark read such tables.
 
-Columns follow those of the Delta table, in the same commit as the files, and a renamed column keeps its id. The files
+Columns follow the Delta table's columns, in the same commit as the files, and a renamed column keeps its id. The files
 have no ids of Iceberg, so readers find a column in them by each name that it had. Once another column gets such a name,
 they would take it for the renamed one in older files. So that commit removes the older snapshots, too.
 
@@ -61,7 +61,7 @@ _MARGIN_HOURS: Final = 1  # between the loading of a state and its snapshot
 
 @dataclass(frozen=True, slots=True)
 class IcebergPartition:
-    """Column ``name`` by which the Delta table is partitioned; it is Iceberg's ``transform`` of ``source``."""
+    """Column ``name`` that the Delta table is partitioned by; it is Iceberg's ``transform`` of ``source``."""
 
     name: str
     source: str
@@ -237,7 +237,7 @@ class Iceberg:
 
 
 def _names(metadata: TableMetadata) -> set[tuple[int | None, str]]:
-    """Return the names by which readers find the columns in files, and the ids of these columns."""
+    """Return pairs of a column's id and a name under which readers find the column in files."""
     return {(field.field_id, name) for field in metadata.name_mapping() or () for name in field.names}
 
 
@@ -255,7 +255,7 @@ def _drop_older_snapshots(transaction: Transaction) -> None:
 def _data_file(io: FileIO, metadata: TableMetadata, path: str, values: Mapping[str, Any]) -> DataFile:
     """Return the entry of a file whose partition is known.
 
-    The library's own function takes the partition from the statistics of columns, which say nothing of buckets.
+    The library's own function takes the partition from the statistics of columns, which do not tell the bucket.
     """
     from pyiceberg.io.pyarrow import (
         compute_statistics_plan,

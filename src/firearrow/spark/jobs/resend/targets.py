@@ -109,7 +109,7 @@ class ClusterMasters:
 
 
 class _MasterAddresses:
-    """Addresses for readers that must see what the master has stored."""
+    """Addresses of masters, for readers that must see every stored message."""
 
     def __init__(self, brokers: ClusterMasters) -> None:
         self._brokers = brokers
