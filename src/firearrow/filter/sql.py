@@ -62,7 +62,7 @@ _FLOAT_MAX: Final = 1.7976931348623157e308
 _FLOAT_LEAST: Final = 5e-324
 _UNREADABLE: Final = "\ufffd"  # the replacement of bytes that are not UTF-8
 
-# ``(?!)`` is for Python before 3.11.5, as in `firearrow.wire.fastjson`.
+# ``(?!)`` is for Python before 3.11.5, as in `firearrow.wire.jsondialect`.
 _GAP: Final = r"[ \t\n\r\f]|/\*[^*]*+\*++(?:[^*/][^*]*+\*++|(?!))*+/"
 _LINE_COMMENT: Final = r"--[^\n\r]*+[\n\r]"
 _TOKEN: Final = (

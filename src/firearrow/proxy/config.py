@@ -79,7 +79,7 @@ class ProxyConfig(MetricsKeys, frozen=True):
     rocketmq_cluster_name: Annotated[Name, "name of the cluster of the brokers"] = field(name="rocketMQClusterName", default="DefaultCluster")
     proxy_cluster_name: Annotated[Name, "name of the cluster of the proxies, a label of their metrics"] = "DefaultCluster"
     proxy_name: Annotated[Name, "name of the proxy"] = field(default_factory=socket.gethostname)
-    proxy_mode: Annotated[Literal["cluster", "local"], "cluster: the proxy serves the brokers of a cluster; local: it has a broker of its own in the same process. Case does not matter"] = "cluster"
+    proxy_mode: Annotated[Literal["cluster", "local"], "cluster: the proxy serves the brokers of a cluster; local: it has its own broker in the same process. Case does not matter"] = "cluster"
     broker_config_path: Annotated[OptionalPath, "local: file of that broker; empty: `conf/broker.conf` below RMQ_PROXY_HOME"] = ""
     region_id: Annotated[OptionalName, "region that answers to remoting clients name"] = ""
     trace_on: Annotated[bool, "whether answers ask remoting clients to send traces"] = False
@@ -93,7 +93,7 @@ class ProxyConfig(MetricsKeys, frozen=True):
     proxy_protocol_trusted_networks: Annotated[Networks, "addresses and networks of the load balancers whose PROXY header (version 1 or 2) names the client of a connection: `10.1.0.0/16, 192.0.2.7`. A header from elsewhere is read, and the connection keeps its own address. RocketMQ believes everybody"] = ""
     use_endpoint_port_from_request: Annotated[bool, "local: whether routes contain the host and port that the client has reached; otherwise they contain the broker's host and grpcServerPort, which a client behind a mapped port can't reach. cluster: they always do, unless routePort is set"] = False
     route_port: Annotated[Port, "port of the proxy in the routes that contain the host that the client has reached; 0: the port that it has reached"] = 0
-    namesrv_addr: Annotated[ServerList, "name servers, `host:port` separated by `;`; empty: those of NAMESRV_ADDR"] = ""
+    namesrv_addr: Annotated[ServerList, "name servers, `host:port` separated by `;`; empty: the servers of NAMESRV_ADDR"] = ""
 
     # --- certificate: RocketMQ's proxy has its own names for these keys ---
     tls_test_mode_enable: Annotated[bool, "whether a proxy without `tlsCertPath` makes itself a certificate for this run, which nobody can verify; RocketMQ ignores tlsCertPath then"] = True

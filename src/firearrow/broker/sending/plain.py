@@ -16,7 +16,7 @@ _UNIQUE_MARK: Final = f"{properties.UNIQUE_KEY}\x01".encode()
 _HALF_MARK: Final = f"{properties.TRANSACTION_PREPARED}\x01".encode()
 _PAIR_END: Final = b"\x02"
 _DESCRIBING: Final = (properties.BORN_HOST, properties.BORN_TIMESTAMP, properties.RECONSUME_TIME)
-# ``(?!)`` is for Python before 3.11.5, as in `firearrow.wire.fastjson`.
+# ``(?!)`` is for Python before 3.11.5, as in `firearrow.wire.jsondialect`.
 _PLAIN: Final = re.compile(
     rb"(?:(?:%btrue|%b([0-9A-Za-z]++)|(?:%b)\x01[^\x01\x02]++|(?!DELAY\x01)[^_\x01\x02]++"
     rb"\x01[^\x01\x02]++)(?:\x02|\Z)|(?!))++" % (_HALF_MARK, _UNIQUE_MARK, "|".join(_DESCRIBING).encode())
