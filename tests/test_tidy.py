@@ -10,6 +10,7 @@ import logging
 import re
 import stat
 import subprocess
+from collections import defaultdict
 from collections.abc import Iterator
 from functools import cache
 from graphlib import TopologicalSorter
@@ -65,6 +66,9 @@ STIFF = {
         r"|\bat the most\b|\bneeds? not?\b"
     ),
 }
+
+# Classes with the names of others: the blocking client, and a broker for each framework, as frameworks name theirs.
+FACADES = {"src/firearrow/client/blocking.py", "src/firearrow/integrations/taskiq.py"}
 
 # Where catching everything is right: the reason stands there in a comment.
 BROAD_EXCEPT_PLACES = {
@@ -192,6 +196,16 @@ def test_functions_fit_on_a_screen() -> None:
 def test_files_can_be_read_in_one_sitting() -> None:
     counts = {path: len(path.read_bytes().splitlines()) for path in python_files()}
     assert [place(path) for path, lines in counts.items() if lines > FILE_LINES_MAX] == []
+
+
+def test_a_class_name_stands_once_in_a_package() -> None:
+    found: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for path in python_files(SOURCE):
+        package = path.relative_to(SOURCE).parts[0]
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_") and place(path) not in FACADES:
+                found[package, node.name].append(place(path, node))
+    assert {key: places for key, places in found.items() if len(places) > 1} == {}
 
 
 def test_modules_say_what_is_in_them() -> None:

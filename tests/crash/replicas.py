@@ -14,7 +14,7 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from firearrow.store.offline import Comparison, Layout, diff
+from firearrow.store.offline import Layout, StoreComparison, diff
 from firearrow.wire import fastjson
 from firearrow.wire.admin_bodies import HaStatus
 from firearrow.wire.command import Command, request
@@ -143,7 +143,7 @@ class Replicas(Victim):
 
     # --- comparing ---
 
-    def _compare(self) -> Comparison:
+    def _compare(self) -> StoreComparison:
         return diff(Layout(self._store), Layout(self._slave_store))
 
     def _compare_logs(self) -> None:

@@ -27,7 +27,7 @@ from unittest import mock
 import numpy as np
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from firearrow.spark.jobs.archive.archiving import ArchiveSettings, Task, follow
+from firearrow.spark.jobs.archive.archiving import ArchiveSettings, ArchiveTask, follow
 from firearrow.spark.jobs.archive.delta import Archive, QueueRows, WrittenFiles
 from firearrow.spark.options import parse
 from firearrow.spark.source.datasource import batch_spans
@@ -139,7 +139,7 @@ class Workers:
         self._on_planned()
         return [WrittenFiles(queues=tuple(self._rows(piece))) for piece in pieces]
 
-    def _rows(self, task: Task) -> Iterator[QueueRows]:
+    def _rows(self, task: ArchiveTask) -> Iterator[QueueRows]:
         partition = cast(QueuePartition, task.partition)
         for topic, queue_id, start, end in partition.parts:
             self.queues.add((topic, queue_id))

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from firearrow.cli.failures import sentence
-from firearrow.cli.messages.browsing import COLUMNS, Row, Wanted, rows_of
+from firearrow.cli.messages.browsing import COLUMNS, MessageRow, Wanted, rows_of
 from firearrow.cli.messages.reading import Place, follow
 from firearrow.cli.output.reports import Table
 from firearrow.client.admin import Admin
@@ -42,7 +42,7 @@ class Subject(NamedTuple):
 class Tail:
     """Newest rows of a subject, the newest first. ``number`` changes with each picture."""
 
-    rows: deque[Row] = field(default_factory=lambda: deque(maxlen=ROWS))
+    rows: deque[MessageRow] = field(default_factory=lambda: deque(maxlen=ROWS))
     read: int = 0
     shown: int = 0
     gaps: int = 0

@@ -12,7 +12,7 @@ from firearrow.message.hosts import pack_host
 from firearrow.message.record import decode_record, encode_record
 from firearrow.message.sysflag import BORN_HOST_V6, COMPRESSED, INNER_BATCH, NEED_UNWRAP
 from firearrow.spark.columns.innerbatches import has_inner, unwrapped
-from firearrow.spark.columns.messages import Undecodable
+from firearrow.spark.columns.messages import UndecodableRows
 from firearrow.store.scan import Columns
 
 WRAPPED = INNER_BATCH | NEED_UNWRAP
@@ -102,7 +102,7 @@ def test_a_batch_that_clients_do_not_take_apart_stays_whole() -> None:
 )
 def test_what_is_no_batch(bad: bytes, reason: str) -> None:
     columns = columns_of([record(b"single", b"", 0), bad, batch([BatchMember(0, b"a", b"")], 2)])
-    with pytest.raises(Undecodable, match=reason) as caught:
+    with pytest.raises(UndecodableRows, match=reason) as caught:
         pieces(columns, 0, 9)
     assert caught.value.rows == [1]
 

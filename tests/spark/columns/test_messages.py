@@ -12,7 +12,7 @@ import pytest
 from firearrow.message.hosts import Host, pack_host
 from firearrow.message.record import encode_record
 from firearrow.message.sysflag import COMPRESSED
-from firearrow.spark.columns.messages import BatchTooLarge, MessageColumns, Undecodable, timestamps
+from firearrow.spark.columns.messages import BatchTooLarge, MessageColumns, UndecodableRows, timestamps
 from firearrow.spark.tables import MESSAGES
 from firearrow.store.scan import scan
 from tests.spark import logs, oracle
@@ -60,7 +60,7 @@ def test_rows_that_can_not_be_decompressed_are_named() -> None:
     found = messages(
         (zlib.compress(b"good"), FOUR, FOUR, COMPRESSED), (b"bad", FOUR, FOUR, COMPRESSED), (b"plain", FOUR, FOUR, 0)
     )
-    with pytest.raises(Undecodable, match="not a whole ZLIB stream") as raised:
+    with pytest.raises(UndecodableRows, match="not a whole ZLIB stream") as raised:
         found.batch(MESSAGES)
     assert raised.value.rows == [1]
 

@@ -329,7 +329,7 @@ async def group_now(admin: Admin, group: str, masters: Sequence[RegisteredBroker
     return GroupUndo(group=group, configs=configs, forbidden=forbidden, offsets=offsets, **circumstances(admin))
 
 
-class _GroupPlace:
+class _GroupTarget:
     """The group, where its undo restores it."""
 
     def __init__(self, admin: Admin, group: str, addresses: Mapping[str, str]) -> None:
@@ -344,7 +344,7 @@ class _GroupPlace:
     async def make(self, broker: str, config: SubscriptionGroupConfig) -> None:
         await self._admin.groups.create(self._addresses[broker], config)
 
-    async def use(self, broker: str) -> str:
+    async def usage(self, broker: str) -> str:
         address, group = self._addresses[broker], self._group
         if await _clients(self._admin, group, address):
             return HAS_CLIENTS
@@ -362,7 +362,7 @@ async def made_again(admin: Admin, undo: GroupUndo, *, apply: bool) -> Table:
     """Restore a group, or preview the changes."""
     brokers = {it.broker for it in undo.configs} | {it.broker for it in undo.offsets}
     addresses = await addresses_of(admin, brokers)
-    states = await given_back(undo.configs, _GroupPlace(admin, undo.group, addresses), apply=apply)
+    states = await given_back(undo.configs, _GroupTarget(admin, undo.group, addresses), apply=apply)
     rows: list[list[Cell]] = [
         [undo.group, had.broker, None, None, None, None, state] for had, state in zip(undo.configs, states, strict=True)
     ]

@@ -163,7 +163,7 @@ async def topic_now(admin: Admin, topic: str, masters: Sequence[RegisteredBroker
     return TopicUndo(topic=topic, configs=configs, order=order, **circumstances(admin))
 
 
-class _TopicPlace:
+class _TopicTarget:
     """The topic, where its undo restores it."""
 
     def __init__(self, admin: Admin, topic: str, addresses: Mapping[str, str]) -> None:
@@ -177,7 +177,7 @@ class _TopicPlace:
     async def make(self, broker: str, config: TopicConfig) -> None:
         await self._admin.topics.create(self._addresses[broker], config)
 
-    async def use(self, broker: str) -> str:
+    async def usage(self, broker: str) -> str:
         ends = (await self._admin.topics.stats(self._addresses[broker], self._topic)).offset_table.values()
         return HAS_MESSAGES if any(end.max_offset for end in ends) else ""
 
@@ -188,8 +188,8 @@ class _TopicPlace:
 async def made_again(admin: Admin, undo: TopicUndo, *, apply: bool) -> Mapping[str, str]:
     """Restore a topic, or preview the changes; give a state by broker."""
     brokers = [had.broker for had in undo.configs]
-    place = _TopicPlace(admin, undo.topic, await addresses_of(admin, brokers))
-    states = await given_back(undo.configs, place, apply=apply)
+    target = _TopicTarget(admin, undo.topic, await addresses_of(admin, brokers))
+    states = await given_back(undo.configs, target, apply=apply)
     if apply and undo.order is not None:
         await admin.name_servers.put(ORDER_NAMESPACE, undo.topic, undo.order)
     elif DELETED in states and not code_of(states):

@@ -150,7 +150,7 @@ def is_as_before(was: Iterable[Had[K]], now: Iterable[Had[K]]) -> bool:
     return all(present.get(it.broker) == it.config for it in was)
 
 
-class Place(Protocol[K]):
+class UndoTarget(Protocol[K]):
     """Topic or group on the brokers where an undo restores it."""
 
     async def ask(self, broker: str) -> K | None:
@@ -159,35 +159,35 @@ class Place(Protocol[K]):
     async def make(self, broker: str, config: K) -> None:
         """Create or change it, with changes of attributes."""
 
-    async def use(self, broker: str) -> str:
+    async def usage(self, broker: str) -> str:
         """Say in a word or two that it is used; empty if it never was."""
 
     async def delete(self, broker: str) -> None:
         """Delete it."""
 
 
-async def given_back(had: Sequence[Had[K]], place: Place[K], *, apply: bool) -> list[str]:
+async def given_back(had: Sequence[Had[K]], target: UndoTarget[K], *, apply: bool) -> list[str]:
     """Restore the configurations (``apply``) or preview the changes; give a state for each broker.
 
     A topic or group that the change made is deleted only if it is unchanged and unused.
     """
 
     async def one(it: Had[K]) -> str:
-        now = await place.ask(it.broker)
+        now = await target.ask(it.broker)
         if now == it.config:
             return "the same"
         if it.config is None:
-            refused = WAS_CHANGED if now != it.made else await place.use(it.broker)
+            refused = WAS_CHANGED if now != it.made else await target.usage(it.broker)
             if refused or not apply:
                 return refused or f"would be {DELETED}"
-            await place.delete(it.broker)
-            return DELETED if await place.ask(it.broker) is None else "failed"
+            await target.delete(it.broker)
+            return DELETED if await target.ask(it.broker) is None else "failed"
         done = "made" if now is None else "changed"
         if not apply:
             return f"would be {done}"
         attributes = _changes(now.attributes if now else {}, it.config.attributes)
-        await place.make(it.broker, replace(it.config, attributes=attributes))
-        return done if await place.ask(it.broker) == it.config else "failed"
+        await target.make(it.broker, replace(it.config, attributes=attributes))
+        return done if await target.ask(it.broker) == it.config else "failed"
 
     return [await one(it) for it in had]  # one by one: brokers of a cluster share a route
 

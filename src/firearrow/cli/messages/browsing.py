@@ -81,7 +81,7 @@ class Edges(NamedTuple):
     end: int
 
 
-class Row(NamedTuple):
+class MessageRow(NamedTuple):
     """A message of a part, without its body."""
 
     order: tuple[int, str, int, int]
@@ -96,7 +96,7 @@ class Part(NamedTuple):
     ``cut`` says which limit ended it; nothing if its rows, or the end of the queues, did.
     """
 
-    rows: Sequence[Row]
+    rows: Sequence[MessageRow]
     low: Mapping[Place, int]
     high: Mapping[Place, int]
     examined: int
@@ -134,7 +134,7 @@ class _Reach:
     at: int
     """Offset up to which (back: down to which) the queue was read."""
     window: int
-    rows: list[Row] = field(default_factory=list)
+    rows: list[MessageRow] = field(default_factory=list)
     given: int = 0
     """Offset of the last row that was given."""
 
@@ -166,7 +166,7 @@ async def part(
     begins = {it.edges.place: it.at for it in reaches}
     began, examined, size, cut = clock.monotonic(), 0, 0, ""
     most = FILTERED_MAX if wanted.is_of_broker else EXAMINED_MAX
-    rows: list[Row] = []
+    rows: list[MessageRow] = []
     pick: Callable[..., _Reach] = max if back else min
     while len(rows) < limit:
         empty = [it for it in reaches if not it.rows and it.rest(back) > 0]
@@ -215,7 +215,7 @@ async def _fill(admin: Admin, it: _Reach, wanted: Wanted, back: bool) -> tuple[i
         (max(it.edges.start, it.at - it.window), it.at) if back else (it.at, min(it.edges.end, it.at + it.window))
     )
     place, at, size = it.edges.place, low, 0
-    rows: list[Row] = []
+    rows: list[MessageRow] = []
     while at < high:
         pulled = await admin.messages.pull(
             place.address, place.queue, at, min(PULL_MAX, high - at), tags=wanted.tags, sql=wanted.sql
@@ -242,23 +242,23 @@ async def _fill(admin: Admin, it: _Reach, wanted: Wanted, back: bool) -> tuple[i
     return high - low, size
 
 
-async def rows_of(messages: Sequence[tuple[MessageView, str]], wanted: Wanted) -> list[Row]:
+async def rows_of(messages: Sequence[tuple[MessageView, str]], wanted: Wanted) -> list[MessageRow]:
     """Give the rows of messages that pass, each with its broker.
 
     Some KiB may unpack to many MiB: that is done in a thread, so that nobody else waits for it.
     """
 
-    def rows() -> list[Row]:
+    def rows() -> list[MessageRow]:
         return [row_of(message, broker) for message, broker in messages if wanted.matches(message)]
 
     is_packed = any(compression_of(message.sys_flag) is not None for message, _ in messages)
     return await asyncio.to_thread(rows) if is_packed else rows()
 
 
-def row_of(message: MessageView, broker: str) -> Row:
+def row_of(message: MessageView, broker: str) -> MessageRow:
     """Give the row of a message for `COLUMNS`."""
     body, _ = body_of(message)
-    return Row(
+    return MessageRow(
         (message.store_timestamp_ms, broker, message.physical_offset, message.queue_offset),
         [
             as_moment(message.store_timestamp_ms),

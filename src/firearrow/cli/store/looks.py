@@ -14,7 +14,7 @@ from firearrow.clock import SystemClock
 from firearrow.errors import ConfigError
 
 if TYPE_CHECKING:
-    from firearrow.store.offline import Comparison, RetentionReport, StoreStat, TopicStat
+    from firearrow.store.offline import RetentionReport, StoreComparison, StoreStat, TopicStat
 
 
 def stat(
@@ -109,7 +109,7 @@ def diff(
     return 0 if found.same else 1
 
 
-def _print_diff(found: Comparison) -> None:
+def _print_diff(found: StoreComparison) -> None:
     if found.same:
         print(f"{found.first} and {found.second} are the same")
         return

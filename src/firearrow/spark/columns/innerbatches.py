@@ -28,7 +28,7 @@ from firearrow.message.batch import split_batch
 from firearrow.message.hosts import pack_host
 from firearrow.message.record import decode_record, encode_record
 from firearrow.message.sysflag import COMPRESSED, INNER_BATCH, NEED_UNWRAP
-from firearrow.spark.columns.messages import Undecodable
+from firearrow.spark.columns.messages import UndecodableRows
 from firearrow.store.batchqueue import inner_counts
 from firearrow.store.scan import Columns, Ints
 
@@ -44,7 +44,7 @@ def unwrapped(columns: Columns, start: Ints, end: Ints) -> Columns:
     """The records with messages in place of inner batches: of each record the messages with queue offsets from
     ``start`` to before ``end``.
 
-    Raises Undecodable for bodies that are no batches, or have another number of messages than they say.
+    Raises UndecodableRows for bodies that are no batches, or have another number of messages than they say.
     """
     wrapped = columns.sys_flag & _WRAPPED == _WRAPPED
     counts = inner_counts(columns)
@@ -65,7 +65,7 @@ def unwrapped(columns: Columns, start: Ints, end: Ints) -> Columns:
                 reason = reason or str(error)
         rows += [row] * (len(pieces) - len(rows))
     if bad:
-        raise Undecodable(bad, reason)
+        raise UndecodableRows(bad, reason)
     sizes = np.fromiter(map(len, pieces), np.int64, len(pieces))
     buffer = b"".join(pieces)
     found = Columns(buffer, sizes.cumsum() - sizes, len(buffer))

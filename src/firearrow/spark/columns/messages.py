@@ -40,7 +40,7 @@ class BatchTooLarge(Exception):
     """Decompressed bodies are too large for one batch; half of the records may fit."""
 
 
-class Undecodable(Exception):
+class UndecodableRows(Exception):
     """Some bodies cannot be decompressed: ``rows`` are their numbers, ``reason`` is that of the first."""
 
     def __init__(self, rows: list[int], reason: str) -> None:
@@ -76,7 +76,7 @@ class MessageColumns:
     def batch(self, schema: pa.Schema) -> pa.RecordBatch:
         """Return a batch of exactly these columns.
 
-        Raises Undecodable or BatchTooLarge if there is a column ``body`` that cannot be made.
+        Raises UndecodableRows or BatchTooLarge if there is a column ``body`` that cannot be made.
         """
         arrays = [self.column(field.name, field.type) for field in schema]
         if not arrays:
@@ -229,7 +229,7 @@ class MessageColumns:
             if room < 0 and len(columns) > 1:
                 raise BatchTooLarge
         if bad:
-            raise Undecodable(bad, reason)
+            raise UndecodableRows(bad, reason)
         return plain
 
 

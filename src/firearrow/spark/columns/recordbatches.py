@@ -21,7 +21,7 @@ from firearrow.message.names import is_lmq
 from firearrow.message.record import MAGIC_V1, MAGIC_V2, RECORD_BYTES_MIN
 from firearrow.spark.columns.choosing import chosen_rows
 from firearrow.spark.columns.innerbatches import has_inner, unwrapped
-from firearrow.spark.columns.messages import BatchTooLarge, MessageColumns, Undecodable
+from firearrow.spark.columns.messages import BatchTooLarge, MessageColumns, UndecodableRows
 from firearrow.spark.columns.textcolumns import Texts
 from firearrow.spark.options import Choice, Options
 from firearrow.spark.planning.commitlogorder import EntriesInOrder, Wanted
@@ -194,7 +194,7 @@ class Batches:
             columns, start, end = self._without(columns, bad, reason), start[~bad], end[~bad]
             try:
                 return unwrapped(columns, start, end)
-            except Undecodable as error:
+            except UndecodableRows as error:
                 bad, reason = error.among(len(columns)), error.reason
 
     def _steps(self, sizes: Ints) -> Iterator[int]:
@@ -230,7 +230,7 @@ class Batches:
             try:
                 yield messages.batch(self._schema)
                 return
-            except Undecodable as error:
+            except UndecodableRows as error:
                 bad = error.among(len(messages.columns))
                 messages = self._messages(self._without(messages.columns, bad, error.reason))
             except BatchTooLarge:

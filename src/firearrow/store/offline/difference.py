@@ -60,7 +60,7 @@ class QueueSummary(msgspec.Struct, frozen=True):
     different: int
 
 
-class Comparison(msgspec.Struct, frozen=True):
+class StoreComparison(msgspec.Struct, frozen=True):
     """The differences of two stores; ``log_compared`` is the stretch of the log that both have."""
 
     first: str
@@ -72,7 +72,9 @@ class Comparison(msgspec.Struct, frozen=True):
     queues: list[QueueSummary]
 
 
-def diff(first: Layout, second: Layout, *, logical: bool = False, on_progress: OnProgress | None = None) -> Comparison:
+def diff(
+    first: Layout, second: Layout, *, logical: bool = False, on_progress: OnProgress | None = None
+) -> StoreComparison:
     """Compare two stores. Raises StoreError where one directory is no store."""
     with StoreView(first) as left, StoreView(second) as right:
         found: list[Difference] = []
@@ -87,7 +89,7 @@ def diff(first: Layout, second: Layout, *, logical: bool = False, on_progress: O
         _config(left, right, found)
         same = not found and not queues
         names = str(left.root), str(right.root)
-        return Comparison(*names, same, logical, stretch, found, queues)
+        return StoreComparison(*names, same, logical, stretch, found, queues)
 
 
 # --- the log ---

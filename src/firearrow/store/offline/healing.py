@@ -42,7 +42,7 @@ class Replica(NamedTuple):
     fetch: Callable[[int, int], bytes]
 
 
-class Stretch(NamedTuple):
+class DamagedStretch(NamedTuple):
     """Damaged bytes of the log; where no record of this log follows, any whole records will do."""
 
     start: int
@@ -53,7 +53,7 @@ class Stretch(NamedTuple):
 class Refused(NamedTuple):
     """A stretch that a replica can't heal."""
 
-    stretch: Stretch
+    stretch: DamagedStretch
     why: str
 
 
@@ -64,7 +64,7 @@ class Healed(NamedTuple):
     refused: tuple[Refused, ...] = ()
 
 
-def damaged(view: StoreView, verdict: Verdict, evidence: Evidence) -> list[Stretch]:
+def damaged(view: StoreView, verdict: Verdict, evidence: Evidence) -> list[DamagedStretch]:
     """The damaged stretches of a log that begin and end with records, in order."""
     found = [(gap.start, gap.end, False) for gap in evidence.log.gaps]
     found += [(gap.start, gap.end, True) for gap in evidence.log.tail]
@@ -76,16 +76,16 @@ def damaged(view: StoreView, verdict: Verdict, evidence: Evidence) -> list[Stret
         if message is not None:  # also for a note: an odd record may be damaged
             at = message.physical_offset
             found.append((at, at + message.store_size, False))
-    joined: list[Stretch] = []
+    joined: list[DamagedStretch] = []
     for start, end, is_tail in sorted(found):
         if joined and start < joined[-1].end:
             last = joined.pop()
             start, end, is_tail = last.start, max(end, last.end), is_tail or last.is_tail
-        joined.append(Stretch(start, end, is_tail))
+        joined.append(DamagedStretch(start, end, is_tail))
     return joined
 
 
-def healed(view: StoreView, stretches: Sequence[Stretch], log_end: int, replica: Replica) -> Healed:
+def healed(view: StoreView, stretches: Sequence[DamagedStretch], log_end: int, replica: Replica) -> Healed:
     """Ask a replica for damaged stretches of a log that ends at ``log_end``."""
     corrections: list[Correction] = []
     refused: list[Refused] = []
@@ -109,7 +109,7 @@ class _Useless(FirearrowError):
     """The bytes of a replica can't be used."""
 
 
-def _sound(view: StoreView, stretch: Stretch, room: tuple[int, int], replica: Replica) -> bytes:
+def _sound(view: StoreView, stretch: DamagedStretch, room: tuple[int, int], replica: Replica) -> bytes:
     """The bytes of a replica for the stretch; raises _Useless with the reason.
 
     ``room`` is the sound part of the log around it.

@@ -269,7 +269,7 @@ _HOUR_MS: Final = 3_600_000
 _BLOCK_BYTES: Final = 512  # the unit of st_blocks on every system
 
 
-class FileReport(msgspec.Struct, frozen=True, rename="camel"):
+class RetainedFile(msgspec.Struct, frozen=True, rename="camel"):
     """One CommitLog file in a report; times in ms, ``frees_bytes`` is its space on the disk."""
 
     file: str
@@ -290,7 +290,7 @@ class RetentionReport(msgspec.Struct, frozen=True, rename="camel"):
     pressure: str
     unconsumed_policy: str
     deletable_bytes: int
-    files: list[FileReport]
+    files: list[RetainedFile]
 
 
 def why_not_deleted(config: StoreConfig, clock: Clock, fs: FileSystem | None = None) -> RetentionReport:
@@ -378,9 +378,9 @@ def _find_in(queues: FileConsumeQueues | RocksQueues) -> FindQueue:
     return queues.find
 
 
-def _row(verdict: FileVerdict, circumstances: Circumstances) -> FileReport:
+def _row(verdict: FileVerdict, circumstances: Circumstances) -> RetainedFile:
     path = verdict.segment.path
-    return FileReport(
+    return RetainedFile(
         path.name,
         verdict.last_ms,
         round((circumstances.now_ms - verdict.last_ms) / _HOUR_MS, 2),
@@ -394,7 +394,7 @@ def _row(verdict: FileVerdict, circumstances: Circumstances) -> FileReport:
     )
 
 
-def _report(config: StoreConfig, circumstances: Circumstances, rows: list[FileReport]) -> RetentionReport:
+def _report(config: StoreConfig, circumstances: Circumstances, rows: list[RetainedFile]) -> RetentionReport:
     return RetentionReport(
         str(config.commit_log_path),
         circumstances.now_ms,

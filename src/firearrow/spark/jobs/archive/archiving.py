@@ -128,7 +128,7 @@ class Summary:
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class ArchiveTask:
     """Partition that one worker reads, and the place where it writes."""
 
     source: Source
@@ -386,11 +386,11 @@ class Archiver:
         self.was_limited = spans != plan.spans
         return spans, gaps
 
-    def _tasks(self, spans: Mapping[Queue, Span]) -> list[Task]:
+    def _tasks(self, spans: Mapping[Queue, Span]) -> list[ArchiveTask]:
         stem = file_stem(self._state.version + 1)
         place, writer = self._archive.place, self._archive.writer or MessageFiles()
         return [
-            Task(self._source, partition, place, stem(number), writer)
+            ArchiveTask(self._source, partition, place, stem(number), writer)
             for number, partition in enumerate(self.origin.partitions(spans))
         ]
 
@@ -422,7 +422,7 @@ class Archiver:
         return found | {queue: span.end for queue, span in spans.items()}
 
 
-def _write(task: Task) -> WrittenFiles:
+def _write(task: ArchiveTask) -> WrittenFiles:
     """Do one task, in a worker."""
     batches = iter(task.source().read(task.partition, task.writer.columns))
     return task.writer.write(batches, task.place, task.stem)
