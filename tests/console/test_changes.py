@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -14,6 +15,7 @@ from firearrow.testing import BlockingCluster
 from tests.broker.fakes import HandClock
 from tests.client.diagnosis.sending import send
 from tests.console.conftest import post, token, undo_of
+from tests.interop.waiting import wait_until
 
 
 def queues(browser: httpx.Client, topic: str) -> int | None:
@@ -183,8 +185,12 @@ def test_the_search_leads_to_what_a_word_names(browser: httpx.Client) -> None:
     assert end("orders") == "/cluster/topics/orders"
     [row] = browser.get("/cluster/api/message-cat", params={"topic": "orders", "limit": "1"}).json()
     assert end(row["offsetMessageId"]) == f"/cluster/messages/{row['offsetMessageId']}"
+    link = f'href="/cluster/topics/orders/messages/{row["messageId"]}"'
+
+    def found(word: str) -> httpx.Response | None:
+        answer = browser.get("/cluster/search", params={"q": word})
+        return answer if link in answer.text else None
+
     for word in (row["messageId"], row["keys"]):
-        found = browser.get("/cluster/search", params={"q": word})
-        assert found.url.path == "/cluster/find"
-        assert f'href="/cluster/topics/orders/messages/{row["messageId"]}"' in found.text
+        assert wait_until(partial(found, word), 60, "its entry in the index").url.path == "/cluster/find"
     assert "No message has it." in browser.get("/cluster/search", params={"q": "<nothing>"}).text
