@@ -128,6 +128,7 @@ class MessageReader:
             messages.append(self._decompressed(message, encoding) if held[at] else message)
             at = start + size
         del held[:at]
+        assert len(held) < PREFIX_BYTES + self._message_bytes_max, "the rest is less than a message"
         return messages
 
     def _decompressed(self, message: bytes, encoding: bytes | None) -> bytes:

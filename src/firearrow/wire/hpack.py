@@ -157,6 +157,7 @@ class Decoder(Generic[T]):
         seen.append(code)
         if len(seen) > BLOCKS_SEEN_MAX:
             del seen[0]
+        assert len(seen) <= BLOCKS_SEEN_MAX, "a client of ever new blocks fills no memory"
 
     def _decoded(self, block: bytes, at: int, size: int) -> tuple[list[Field], bool]:
         """Return the fields from an offset on, behind fields of a size, and whether they have changed the table."""
@@ -307,6 +308,7 @@ def _tree() -> list[list[int]]:
 def _steps(state: int) -> tuple[Step, ...]:
     """The next node and the text of each byte, from a node on; None behind the end of a text."""
     nodes = _tree()
+    assert 0 <= state < len(nodes), "a text goes on from an inner node"
     steps: list[Step] = []
     for byte in range(256):
         node, text = state, bytearray()
@@ -328,6 +330,7 @@ def _padding_states() -> frozenset[int]:
     states = [0]
     for _ in range(7):
         states.append(nodes[states[-1]][1])
+    assert len(set(states)) == 8, "each prefix has its node"
     return frozenset(states)
 
 
@@ -345,4 +348,5 @@ def _length(length: int) -> bytes:
         encoded.append(length & 0x7F | 0x80)
         length >>= 7
     encoded.append(length)
+    assert encoded[-1] < 0x80, "the last byte of a number ends it"
     return bytes(encoded)

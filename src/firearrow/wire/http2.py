@@ -20,8 +20,7 @@ one concatenation. A longer answer, or one that finds no room in the client's wi
 client opens them.
 
 The windows for the client's data are opened again as soon as data came: a client that takes too much memory is held up
-by its socket, as a client of remoting is (``net.budget``). While its answers are unread (`Http2.hold`), they stay as
-they are.
+by its socket, as a client of remoting is (``net.budget``). While its answers are unread (`Http2.hold`), none opens.
 
 Limits, in addition to the limits of ``hpack``:
 
@@ -645,6 +644,7 @@ class Http2:
             stream.send_window -= len(piece)
             stream.pending_bytes -= len(piece)
             self.pending_bytes -= len(piece)
+            assert self._send_window >= 0, "no more leaves than the client has room for"
         self._blocked.pop(stream.id, None)
         if stream.trailers:
             frames.append(stream.trailers)
@@ -712,6 +712,7 @@ class Http2:
         self.pending_bytes -= stream.pending_bytes
         stream.pending = None
         stream.pending_bytes = 0
+        assert self.streams_bytes >= 0 <= self.pending_bytes, "what a stream holds is counted once"
 
     def ping(self) -> bytes:
         """Return a frame that the client must answer; it has read all frames before it then."""

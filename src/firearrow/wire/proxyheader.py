@@ -69,6 +69,7 @@ def _read_text(data: bytes) -> ProxyHeader | None:
             raise RemoteProtocolError(f"its line is longer than {TEXT_BYTES_MAX} bytes")
         return None
     size = end + 2
+    assert size <= TEXT_BYTES_MAX, "the line is looked for within its limit"
     try:
         words = data[len(TEXT) : end].decode("ascii").split(" ")
         if words[0] == "UNKNOWN":
@@ -117,5 +118,6 @@ def _read_binary(data: bytes) -> ProxyHeader | None:
         return None
     packed = data[_HEAD_BYTES : _HEAD_BYTES + width]
     ports = _HEAD_BYTES + 2 * width
+    assert ports + 4 <= size, "addresses and ports are within the header"
     client = IPv4Address(packed) if width == 4 else IPv6Address(packed)
     return ProxyHeader(size, (str(client), int.from_bytes(data[ports : ports + 2])))
