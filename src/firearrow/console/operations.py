@@ -109,9 +109,9 @@ LASTING: Final[Mapping[str, str]] = {
     "transaction resume": "A check can't be taken back: the producer's answer commits or discards the message.",
     "client consume": "No broker can take back what a consumer has done with a message.",
     **dict.fromkeys(("topic undo", "group undo", "user undo", "acl undo"), _AGAIN),
-    "cluster undo": "To have clients send to the broker again, undrain it once more.",
+    "cluster undo": "Clients send to the broker again when it is undrained once more.",
 }
-"""Why changes have no undo, by the words of their commands."""
+"""Reasons for which changes have no undo, by the words of their commands."""
 
 
 class Field(NamedTuple):

@@ -429,7 +429,7 @@ class FileOrigin:
         lost(self.options.reading, what, cause)
 
     def _read_queues(self, task: QueuePartition, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-        store = _store_of(task, self.options)
+        store = _seen(Store(task.root, task.broker, self.options.reading, task.extent or NO_EXTENT))
         known = task.carried.parts if task.carried else 0
         opened = self._opened(store, task.parts[known:])
         if opened is None:
@@ -535,10 +535,6 @@ class FileOrigin:
             damaged += len(wrong)
         if gone := len(behind) - damaged:
             self._lost(f"the log in {store.root} ends at {log_end}, and {gone} of them were behind")
-
-
-def _store_of(task: QueuePartition, options: Options) -> Store:
-    return _seen(Store(task.root, task.broker, options.reading, task.extent or NO_EXTENT))
 
 
 def _seen(store: Store) -> Store:

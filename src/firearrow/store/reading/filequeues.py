@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from firearrow.store.queues import ENTRY_BYTES
-from firearrow.store.reading.entries import PRE_BLANK_SIZE, QUEUE_ENTRY, Entries, Span, entry_columns, without
+from firearrow.store.reading.entries import PRE_BLANK_SIZE, QUEUE_ENTRY, Entries, Span, bisect, entry_columns, without
 from firearrow.store.reading.storage import Buffer, Files, StoreFile
 from firearrow.store.scan import Ints
 
@@ -140,17 +140,10 @@ class FileQueue:
 
 
 def _written(entries: Buffer) -> int:
-    """Count the entries of a file before the first that is not written.
+    """Count the entries of a file before the first that is not written."""
+    return bisect(0, len(entries) // ENTRY_BYTES, lambda number: _is_written(entries, number))
 
-    The steps are the same as in ``bisect``, without two calls of functions for each: a store may have very many queues.
-    """
-    unpack = _PLACE.unpack_from
-    low, high = 0, len(entries) // ENTRY_BYTES
-    while low < high:
-        middle = (low + high) // 2
-        physical, size = unpack(entries, middle * ENTRY_BYTES)
-        if physical >= 0 and size > 0:
-            low = middle + 1
-        else:
-            high = middle
-    return low
+
+def _is_written(entries: Buffer, number: int) -> bool:
+    physical, size = _PLACE.unpack_from(entries, number * ENTRY_BYTES)
+    return bool(physical >= 0 and size > 0)
