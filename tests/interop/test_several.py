@@ -7,7 +7,10 @@ import asyncio
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 from firearrow.client.admin import Admin
 from firearrow.wire.bodies import TopicConfig
@@ -88,6 +91,41 @@ def test_a_broker_of_the_original_gets_nothing_while_it_is_out_of_use(tmp_path: 
                 assert traffic.missing({*traffic.sent}) == set()
 
 
+@contextmanager
+def two_of_the_original(home: Path) -> Iterator[Server]:
+    """RocketMQ's name server with the broker `broker-a`, which is given, and the broker `other`."""
+    with serve("real", home / "first", home / "first_logs") as first:
+        keys = {**SMALL_FILES, "namesrvAddr": first.namesrv, "brokerName": "other"}
+        with serve("real", home / "other", home / "other_logs", settings=keys):
+            wait_until(lambda: b'"other"' in ask(first.namesrv, 106, {}).body, LATE_S, "the other")
+            yield first
+
+
+def test_an_undrain_of_a_broker_of_the_original_is_undone(tmp_path: Path) -> None:
+    def run(*words: str) -> list[dict[str, Any]]:
+        command = [*FIREARROW, *words, "--json", "-n", first.namesrv]
+        rows: list[dict[str, Any]] = json.loads(subprocess.run(command, check=True, capture_output=True).stdout)
+        return rows
+
+    def perms() -> dict[str, str]:
+        return {row["broker"]: row["perm"] for row in run("topic", "routes", TOPIC)}
+
+    with two_of_the_original(tmp_path) as first:
+        run("topic", "create", TOPIC)
+        wait_until(lambda: len(perms()) == 2, LATE_S, "both brokers in the route")
+        file = tmp_path / "undo.json"
+        run("cluster", "undrain", "other", "--undo-file", str(file))
+        assert not file.exists()  # it was in use
+        run("cluster", "drain", "other", "--route-seconds", "1")
+        assert perms() == {"broker-a": "rw", "other": "r"}
+        run("cluster", "undrain", "other", "--undo-file", str(file))
+        assert perms() == {"broker-a": "rw", "other": "rw"}
+        run("cluster", "undo", str(file))
+        assert perms() == {"broker-a": "rw", "other": "rw"}
+        run("cluster", "undo", str(file), "--apply")
+        assert perms() == {"broker-a": "rw", "other": "r"}
+
+
 def test_an_undo_takes_a_topic_from_the_broker_of_the_original_that_got_it_last(tmp_path: Path) -> None:
     """Name server and brokers are the original's, and no request takes one broker from a route."""
 
@@ -100,20 +138,14 @@ def test_an_undo_takes_a_topic_from_the_broker_of_the_original_that_got_it_last(
         async with Admin.of([first.namesrv]) as admin:
             await admin.topics.create(first.broker, TopicConfig(TOPIC, 2, 2))
 
-    with serve("real", tmp_path / "first", tmp_path / "first_logs") as first:
-        keys = {**SMALL_FILES, "namesrvAddr": first.namesrv, "brokerName": "other"}
-        with serve("real", tmp_path / "other", tmp_path / "other_logs", settings=keys):
-            wait_until(lambda: b'"other"' in ask(first.namesrv, 106, {}).body, LATE_S, "the other")
-            asyncio.run(create())
-            file = str(tmp_path / "undo.json")
-            shown("topic", "create", TOPIC, "--queues", "5", "--undo-file", file)
-            both = [("broker-a", 5, None), ("other", 5, None)]
-            assert shown("topic", "routes", TOPIC) == both
-            assert shown("topic", "undo", file) == [
-                ("broker-a", 2, "would be changed"),
-                ("other", 5, "would be deleted"),
-            ]
-            done = [("broker-a", 2, "changed"), ("other", 5, "deleted")]
-            assert shown("topic", "undo", file, "--apply") == done
-            for words in (("topic", "show", TOPIC), ("topic", "routes", TOPIC)):
-                assert shown(*words) == [("broker-a", 2, None)]
+    with two_of_the_original(tmp_path) as first:
+        asyncio.run(create())
+        file = str(tmp_path / "undo.json")
+        shown("topic", "create", TOPIC, "--queues", "5", "--undo-file", file)
+        both = [("broker-a", 5, None), ("other", 5, None)]
+        assert shown("topic", "routes", TOPIC) == both
+        assert shown("topic", "undo", file) == [("broker-a", 2, "would be changed"), ("other", 5, "would be deleted")]
+        done = [("broker-a", 2, "changed"), ("other", 5, "deleted")]
+        assert shown("topic", "undo", file, "--apply") == done
+        for words in (("topic", "show", TOPIC), ("topic", "routes", TOPIC)):
+            assert shown(*words) == [("broker-a", 2, None)]
